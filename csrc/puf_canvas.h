@@ -14,9 +14,9 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define PUF_PRINTF_LIKE(format, first) __attribute__((format(printf, format, first)))
+#define PUF_PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
-#define PUF_PRINTF_LIKE(format, first)
+#define PUF_PRINTF_LIKE(fmt, args)
 #endif
 
 #define PUF_BLACK 0x000000u
@@ -86,7 +86,7 @@ void puf_sprite(PufCanvas* c, float x, float y, float scale, const char* const* 
 void puf_text(PufCanvas* c, float x, float y, float scale, uint32_t color, const char* text);
 
 // puf_text of a printf format; cut after 127 bytes.
-void puf_textf(PufCanvas* c, float x, float y, float scale, uint32_t color, const char* format, ...)
+void puf_textf(PufCanvas* c, float x, float y, float scale, uint32_t color, const char* fmt, ...)
     PUF_PRINTF_LIKE(6, 7);
 
 // The width in pixels of the longest line of `text`, without the gap after it: for centring, start

@@ -1,0 +1,90 @@
+"""Every exception this package raises on purpose, and the search for the name a user meant.
+
+Catch `PufferError` for all of them. A message is one line: what must hold, what was given, what to
+try.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class PufferError(Exception):
+    """The root of all errors raised by this package."""
+
+
+class UsageError(PufferError, ValueError):
+    """A user's mistake in a call, a config file or a command line."""
+
+
+class UnknownNameError(UsageError):
+    """No environment, key or param has this name; `suggestions` holds the nearest that exist."""
+
+    def __init__(self, message: str, suggestions: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.suggestions = tuple(suggestions)
+
+
+class MissingExtraError(PufferError, ImportError):
+    """A package that only some users need is not installed; the message names the pip extra."""
+
+
+class EnvError(PufferError):
+    """An environment broke its contract: a wrong shape, type or range, or a missing method."""
+
+
+class CheckpointError(PufferError):
+    """A checkpoint cannot be written, or what was read is not a sound checkpoint."""
+
+
+class NativeError(PufferError):
+    """The C core failed; the message is the core's own."""
+
+
+def unknown_name(
+    kind: str, name: str, candidates: Iterable[str], where: str = ""
+) -> UnknownNameError:
+    """Build the error for `name`, which is none of `candidates`.
+
+    `kind` is the noun ("environment", "key of [train]"); `where` says where the name was written
+    ("runs.ini:3"). The caller raises what this returns.
+    """
+    known = list(candidates)
+    suggestions = nearest(name, known)
+    hint = did_you_mean(name, known)
+    if not hint and 0 < len(known) <= 12:
+        hint = f" Known: {', '.join(known)}."
+    place = f" ({where})" if where else ""
+    return UnknownNameError(f"Unknown {kind} `{name}`{place}.{hint}", suggestions)
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return " Did you mean `x`?" to append to a message, or "" when nothing is near."""
+    quoted = [f"`{candidate}`" for candidate in nearest(name, candidates)]
+    if not quoted:
+        return ""
+    listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    return f" Did you mean {listed}?"
+
+
+def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
+    """Return at most `n` of `candidates` that `name` may stand for, the likeliest first.
+
+    Case does not count, nor does `-` against `_`. Initials match too: `lr` finds `learning_rate`.
+    """
+    spellings: dict[str, str] = {}
+    for candidate in candidates:
+        spellings.setdefault(_plain(candidate), candidate)
+    wanted = _plain(name)
+    by_initials = [plain for plain in spellings if "_" in plain and _initials(plain) == wanted]
+    by_spelling = difflib.get_close_matches(wanted, spellings, n=n)
+    return [spellings[plain] for plain in dict.fromkeys(by_initials + by_spelling)][:n]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _initials(plain: str) -> str:
+    return "".join(word[:1] for word in plain.split("_"))

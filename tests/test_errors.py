@@ -1,0 +1,92 @@
+"""The exception tree and the search for the name a user meant."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pufferlib import errors
+from pufferlib.errors import did_you_mean, nearest, unknown_name
+
+ENVS = ["breakout", "cartpole", "connect4", "pong", "snake", "squared"]
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (errors.UsageError, ValueError),
+        (errors.UnknownNameError, ValueError),
+        (errors.MissingExtraError, ImportError),
+        (errors.EnvError, Exception),
+        (errors.CheckpointError, Exception),
+        (errors.NativeError, Exception),
+    ],
+)
+def test_every_error_is_a_puffer_error_and_the_builtin_it_resembles(
+    error: type[Exception], builtin: type[Exception]
+) -> None:
+    assert issubclass(error, errors.PufferError)
+    assert issubclass(error, builtin)
+    assert str(error("what went wrong")) == "what went wrong"
+
+
+def test_unknown_name_is_a_usage_error() -> None:
+    assert issubclass(errors.UnknownNameError, errors.UsageError)
+
+
+def test_swapped_letters_find_the_name() -> None:
+    assert nearest("braekout", ENVS)[0] == "breakout"
+    assert nearest("paddle_widht", ["paddle_width", "ball_speed"]) == ["paddle_width"]
+
+
+def test_case_and_dashes_do_not_count_and_the_real_spelling_is_returned() -> None:
+    assert nearest("Learning-Rate", ["learning_rate", "gamma"]) == ["learning_rate"]
+
+
+def test_initials_find_the_name() -> None:
+    assert nearest("lr", ["gamma", "learning_rate"]) == ["learning_rate"]
+
+
+def test_nothing_near_gives_nothing() -> None:
+    assert nearest("xyzzy", ENVS) == []
+    assert did_you_mean("xyzzy", ENVS) == ""
+
+
+def test_at_most_n_names_without_repeats() -> None:
+    candidates = ["num_envs", "num-envs", "num_env", "num_steps", "num_layers"]
+
+    found = nearest("num_env", candidates, n=2)
+
+    assert found == ["num_env", "num_envs"]
+
+
+def test_did_you_mean_joins_its_names_as_a_sentence() -> None:
+    assert did_you_mean("braekout", ["breakout"]) == " Did you mean `breakout`?"
+    joined = did_you_mean("num_env", ["num_env1", "num_env2"])
+    assert joined in (
+        " Did you mean `num_env1` or `num_env2`?",
+        " Did you mean `num_env2` or `num_env1`?",
+    )
+
+
+def test_unknown_name_says_where_and_offers_the_nearest() -> None:
+    error = unknown_name("environment", "braekout", ENVS, where="command line")
+
+    expected = "Unknown environment `braekout` (command line). Did you mean `breakout`?"
+    assert str(error) == expected
+    assert error.suggestions == ("breakout",)
+
+
+def test_unknown_name_lists_a_short_choice_when_nothing_is_near() -> None:
+    error = unknown_name("section", "xyzzy", ["vec", "env"])
+
+    assert str(error) == "Unknown section `xyzzy`. Known: vec, env."
+    assert error.suggestions == ()
+
+
+def test_errors_survive_the_way_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(unknown_name("environment", "braekout", ENVS)))
+
+    assert error.suggestions == ("breakout",)
+    assert "braekout" in str(error)

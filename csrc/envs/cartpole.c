@@ -1,0 +1,160 @@
+// cartpole - balance a pole on a cart. Dynamics of Barto, Sutton and Anderson 1983 with the
+// constants and the explicit Euler step of Gymnasium's CartPole-v1.
+#include "puf_env.h"
+
+typedef struct {
+    PufSlots slots;
+    float x, x_dot, theta, theta_dot;
+    float score, perf;
+    float gravity, cart_mass, pole_mass, half_length, force, tau, theta_limit, x_limit;
+    int32_t max_steps;
+} CartPole;
+
+static const PufField params[] = {
+    PUF_PARAM_F32(CartPole, gravity, 9.8, 0, 100, "m/s^2"),
+    PUF_PARAM_F32(CartPole, cart_mass, 1, 0.01, 100, "mass of the cart in kg"),
+    PUF_PARAM_F32(CartPole, pole_mass, 0.1, 0.001, 100, "mass of the pole in kg"),
+    PUF_PARAM_F32(CartPole, half_length, 0.5, 0.05, 10, "half the length of the pole in m"),
+    PUF_PARAM_F32(CartPole, force, 10, 0, 1000, "push of one action in N"),
+    PUF_PARAM_F32(CartPole, tau, 0.02, 0.001, 0.1, "seconds per step"),
+    PUF_PARAM_F32(CartPole, theta_limit, 0.20943951, 0.01, 1.5, "rad at which the pole has fallen"),
+    PUF_PARAM_F32(CartPole, x_limit, 2.4, 0.1, 100, "m from the centre at which the track ends"),
+    PUF_PARAM_I32(CartPole, max_steps, 500, 1, 1000000, "steps before the episode is truncated"),
+};
+
+static const PufField metrics[] = {
+    PUF_METRIC(CartPole, score, "steps balanced"),
+    PUF_METRIC(CartPole, perf, "share of max_steps balanced"),
+};
+
+static void reset(CartPole* env) {
+    PufRng* rng = &env->slots.rng;
+    env->x = puf_rand_range(rng, -0.05f, 0.05f);
+    env->x_dot = puf_rand_range(rng, -0.05f, 0.05f);
+    env->theta = puf_rand_range(rng, -0.05f, 0.05f);
+    env->theta_dot = puf_rand_range(rng, -0.05f, 0.05f);
+}
+
+static void observe(const CartPole* env) {
+    float* obs = puf_obs_f32(&env->slots, 0);
+    obs[0] = env->x;
+    obs[1] = env->x_dot;
+    obs[2] = env->theta;
+    obs[3] = env->theta_dot;
+}
+
+// A tile of envs as a structure of arrays: gathered, stepped with vectors, scattered back.
+enum { TILE = 64 };
+
+typedef struct {
+    float x[TILE], x_dot[TILE], theta[TILE], theta_dot[TILE], push[TILE];
+    int32_t fallen[TILE];
+} Tile;
+
+// sin and cos to 1 ulp or so for |angle| <= pi: Taylor terms around the nearest multiple of pi.
+// Branch-free, so a loop over it vectorises.
+static inline float small_sin(float a) {
+    float b = a * a;
+    return a * (1 + b * (-1.0f / 6 + b * (1.0f / 120 + b * (-1.0f / 5040 + b * (1.0f / 362880)))));
+}
+
+static inline float small_cos(float a) {
+    float b = a * a;
+    return 1 + b * (-0.5f + b * (1.0f / 24 + b * (-1.0f / 720 + b * (1.0f / 40320 + b * (-1.0f / 3628800)))));
+}
+
+PUF_HOT static void move(Tile* restrict tile, const CartPole* constants) {
+    const float gravity = constants->gravity, tau = constants->tau;
+    const float total_mass = constants->cart_mass + constants->pole_mass;
+    const float length = constants->half_length;
+    const float pole_moment = constants->pole_mass * length;
+    const float inverse_mass = 1 / total_mass, pole_share = constants->pole_mass / total_mass;
+    const float theta_limit = constants->theta_limit, x_limit = constants->x_limit;
+    for (int32_t i = 0; i < TILE; i++) {
+        float x = tile->x[i], x_dot = tile->x_dot[i];
+        float theta = tile->theta[i], theta_dot = tile->theta_dot[i];
+        float sine = small_sin(theta), cosine = small_cos(theta);
+        float push = (tile->push[i] + pole_moment * theta_dot * theta_dot * sine) * inverse_mass;
+        float theta_acc = (gravity * sine - cosine * push) /
+                          (length * (4.0f / 3.0f - pole_share * cosine * cosine));
+        float x_acc = push - pole_moment * theta_acc * cosine * inverse_mass;
+        x += tau * x_dot;
+        x_dot += tau * x_acc;
+        theta += tau * theta_dot;
+        theta_dot += tau * theta_acc;
+        tile->x[i] = x;
+        tile->x_dot[i] = x_dot;
+        tile->theta[i] = theta;
+        tile->theta_dot[i] = theta_dot;
+        tile->fallen[i] = !(fabsf(x) <= x_limit) | !(fabsf(theta) <= theta_limit);
+    }
+}
+
+static CartPole* env_at(const PufBatch* batch, int32_t i) {
+    return (CartPole*)(void*)(batch->envs + (size_t)i * batch->env_bytes);
+}
+
+static void end(CartPole* env, PufStatus status) {
+    env->score = (float)env->slots.tick;
+    env->perf = env->score / (float)env->max_steps;
+    puf_finish(&env->slots, status);
+    reset(env);
+    observe(env);
+}
+
+static void step_range(PufBatch* batch, int32_t first, int32_t last) {
+    Tile tile;
+    memset(&tile, 0, sizeof tile);
+    for (int32_t start = first; start < last; start += TILE) {
+        int32_t count = last - start < TILE ? last - start : TILE;
+        const float force = env_at(batch, start)->force;
+        for (int32_t i = 0; i < count; i++) {
+            const CartPole* env = env_at(batch, start + i);
+            tile.x[i] = env->x;
+            tile.x_dot[i] = env->x_dot;
+            tile.theta[i] = env->theta;
+            tile.theta_dot[i] = env->theta_dot;
+            tile.push[i] = batch->actions[start + i] == 1 ? force : -force;
+        }
+        move(&tile, env_at(batch, start));
+        const int32_t max_steps = env_at(batch, start)->max_steps;
+        for (int32_t i = 0; i < count; i++) {
+            CartPole* env = env_at(batch, start + i);
+            float* obs = (float*)(void*)(batch->observations) + 4 * (size_t)(start + i);
+            obs[0] = env->x = tile.x[i];
+            obs[1] = env->x_dot = tile.x_dot[i];
+            obs[2] = env->theta = tile.theta[i];
+            obs[3] = env->theta_dot = tile.theta_dot[i];
+            batch->rewards[start + i] = 1;
+            int32_t tick = ++env->slots.tick;
+            if (tile.fallen[i])
+                end(env, PUF_TERMINATED);
+            else if (tick >= max_steps)
+                end(env, PUF_TRUNCATED);
+        }
+    }
+}
+
+static void render(const CartPole* env, PufCanvas* canvas) {
+    const float scale = (float)canvas->width / (2.4f * env->x_limit);
+    const float ground = 0.75f * (float)canvas->height;
+    const float cart = (float)canvas->width / 2 + env->x * scale;
+    const float pole = fminf(2 * env->half_length * scale, 0.6f * (float)canvas->height);
+    const float tip_x = cart + pole * sinf(env->theta), tip_y = ground - 18 - pole * cosf(env->theta);
+    puf_clear(canvas, PUF_INK);
+    puf_rect(canvas, 0, ground, (float)canvas->width, 3, PUF_GREY);
+    puf_rect(canvas, cart - 28, ground - 30, 56, 24, PUF_CYAN);
+    puf_circle(canvas, cart - 16, ground - 4, 7, PUF_PAPER);
+    puf_circle(canvas, cart + 16, ground - 4, 7, PUF_PAPER);
+    puf_line(canvas, cart, ground - 18, tip_x, tip_y, 8, PUF_ORANGE);
+    puf_circle(canvas, cart, ground - 18, 5, PUF_PAPER);
+    puf_textf(canvas, 10, 10, 2, PUF_PAPER, "STEP %d", (int)env->slots.tick);
+}
+
+PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart",
+              .family = "classic",
+              .layout = {.agents = 1,
+                         .obs = PUF_BOX_F32(4),
+                         .actions = PUF_DISCRETE(2),
+                         .width = 480,
+                         .height = 320});

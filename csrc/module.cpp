@@ -1,0 +1,279 @@
+// module.cpp - the Python binding of the C core, and the only file that includes Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+extern "C" {
+#include "advantage.h"
+#include "puffer.h"
+}
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+using Bytes = nb::ndarray<uint8_t, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using ConstFloats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using ConstBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using ConstArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+static void check(PufCode code) {
+    if (code == PUF_OK) return;
+    if (code == PUF_NO_MEMORY) throw std::bad_alloc();
+    if (code == PUF_BAD_ARGUMENT) throw std::invalid_argument(puf_last_error());
+    throw std::runtime_error(puf_last_error());
+}
+
+static nb::list fields(const PufField* rows, int32_t count) {
+    nb::list out;
+    for (int32_t i = 0; i < count; i++) {
+        const char* types[] = {"float", "int", "choice"};
+        nb::dict row;
+        row["name"] = rows[i].name;
+        row["type"] = types[rows[i].type];
+        row["default"] = rows[i].value;
+        row["low"] = rows[i].low;
+        row["high"] = rows[i].high;
+        row["doc"] = rows[i].doc;
+        row["choices"] = rows[i].choices ? rows[i].choices : "";
+        out.append(row);
+    }
+    return out;
+}
+
+static nb::list infos() {
+    nb::list out;
+    for (int32_t i = 0; i < puf_num_infos(); i++) {
+        const PufEnvInfo* info = puf_info(i);
+        nb::dict row;
+        row["name"] = info->name;
+        row["doc"] = info->doc ? info->doc : "";
+        row["family"] = info->family ? info->family : "";
+        row["params"] = fields(info->params, info->num_params);
+        row["metrics"] = fields(info->metrics, info->num_metrics);
+        out.append(row);
+    }
+    return out;
+}
+
+// Owns a PufVec and keeps the arrays it writes to alive.
+class Vec {
+   public:
+    Vec(const std::string& name, int32_t num_envs, int32_t num_threads,
+        const std::vector<double>& params)
+        : info_(puf_find_info(name.c_str())) {
+        if (!info_) throw std::invalid_argument("unknown env: " + name);
+        if ((int32_t)params.size() != info_->num_params)
+            throw std::invalid_argument("wrong number of params for " + name);
+        vec_ = puf_vec_create(info_, num_envs, num_threads, params.data());
+        if (!vec_) throw std::invalid_argument(puf_last_error());
+    }
+    ~Vec() { close(); }
+    Vec(const Vec&) = delete;
+    Vec& operator=(const Vec&) = delete;
+
+    void close() {
+        puf_vec_destroy(vec_);
+        vec_ = nullptr;
+    }
+
+    nb::dict layout() {
+        const PufBatch* batch = puf_vec_batch(get());
+        const PufLayout& layout = batch->layout;
+        nb::list shape, nvec;
+        for (int32_t i = 0; i < layout.obs.ndim; i++) shape.append(layout.obs.shape[i]);
+        for (int32_t i = 0; i < layout.actions.num_discrete; i++)
+            nvec.append(layout.actions.nvec[i]);
+        nb::dict out;
+        out["agents"] = layout.agents;
+        out["obs_dtype"] = layout.obs.dtype == PUF_F32 ? "float32" : "uint8";
+        out["obs_shape"] = nb::tuple(shape);
+        out["obs_low"] = layout.obs.low;
+        out["obs_high"] = layout.obs.high;
+        out["nvec"] = nb::tuple(nvec);
+        out["num_continuous"] = layout.actions.num_continuous;
+        out["action_low"] = layout.actions.low;
+        out["action_high"] = layout.actions.high;
+        out["action_masks"] = layout.action_masks;
+        out["width"] = layout.width;
+        out["height"] = layout.height;
+        out["env_bytes"] = batch->env_bytes;
+        return out;
+    }
+
+    void bind(AnyArray observations, AnyArray actions, Floats rewards, Bytes terminals,
+              Bytes truncations, Bytes masks, std::optional<Bytes> action_masks,
+              AnyArray final_observations) {
+        const PufBatch* batch = puf_vec_batch(get());
+        size_t slots = num_slots();
+        expect("observations", observations.nbytes(), slots * batch->obs_bytes);
+        expect("final_observations", final_observations.nbytes(), slots * batch->obs_bytes);
+        expect("actions", actions.nbytes(), slots * 4 * (size_t)batch->action_words);
+        expect("rewards", rewards.nbytes(), slots * 4);
+        expect("terminals", terminals.nbytes(), slots);
+        expect("truncations", truncations.nbytes(), slots);
+        expect("masks", masks.nbytes(), slots);
+        if (batch->layout.action_masks)
+            expect("action_masks", action_masks ? action_masks->nbytes() : 0,
+                   slots * (size_t)batch->mask_width);
+        PufBuffers buffers = {};
+        buffers.observations = observations.data();
+        buffers.actions = actions.data();
+        buffers.final_observations = final_observations.data();
+        buffers.rewards = rewards.data();
+        buffers.terminals = terminals.data();
+        buffers.truncations = truncations.data();
+        buffers.masks = masks.data();
+        buffers.action_masks = action_masks ? action_masks->data() : nullptr;
+        check(puf_vec_bind(vec_, &buffers));
+        kept_ = nb::make_tuple(observations, actions, rewards, terminals, truncations, masks,
+                               action_masks, final_observations);
+    }
+
+    void reset(uint64_t seed) {
+        PufVec* vec = get();
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_vec_reset(vec, seed);
+        }
+        check(code);
+    }
+
+    // Steps every env with the bound action rows, or with `actions` read in place.
+    void step(std::optional<ConstArray> actions) {
+        PufVec* vec = get();
+        const void* rows = nullptr;
+        if (actions) {
+            expect("actions", actions->nbytes(),
+                   num_slots() * 4 * (size_t)puf_vec_batch(vec)->action_words);
+            rows = actions->data();
+        }
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_vec_step(vec, rows);
+        }
+        check(code);
+    }
+
+    nb::dict drain() {
+        PufStats stats;
+        puf_vec_drain(get(), &stats);
+        nb::dict out;
+        out["episodes"] = stats.episodes;
+        if (stats.episodes) {
+            out["mean_reward"] = stats.return_sum / (double)stats.episodes;
+            out["min_reward"] = stats.return_min;
+            out["max_reward"] = stats.return_max;
+            out["episode_length"] = stats.length_sum / (double)stats.episodes;
+        }
+        if (stats.samples)
+            for (int32_t i = 0; i < info_->num_metrics; i++)
+                out[info_->metrics[i].name] = stats.metrics[i] / (double)stats.samples;
+        return out;
+    }
+
+    nb::object final_returns() { return view(puf_vec_final_returns(get())); }
+    nb::object final_lengths() { return view(puf_vec_final_lengths(get())); }
+
+    size_t snapshot_bytes() { return puf_vec_snapshot_bytes(get()); }
+
+    // Copies envs [first, last) to or from `rows`, snapshot_bytes each.
+    void snapshot(int32_t first, int32_t last, Bytes rows) {
+        expect_rows(first, last, rows.nbytes());
+        for (int32_t env = first; env < last; env++)
+            check(puf_vec_snapshot(vec_, env, rows.data() + row(env - first)));
+    }
+    void restore(int32_t first, int32_t last, ConstBytes rows) {
+        expect_rows(first, last, rows.nbytes());
+        for (int32_t env = first; env < last; env++)
+            check(puf_vec_restore(vec_, env, rows.data() + row(env - first)));
+    }
+
+    void render(int32_t env, Bytes rgb) {
+        if (rgb.ndim() != 3 || rgb.shape(2) != 3)
+            throw std::invalid_argument("rgb must have shape (height, width, 3)");
+        PufCanvas canvas = {rgb.data(), (int32_t)rgb.shape(1), (int32_t)rgb.shape(0)};
+        check(puf_vec_render(get(), env, &canvas));
+    }
+
+   private:
+    PufVec* get() {
+        if (!vec_) throw std::invalid_argument("this vector env is closed");
+        return vec_;
+    }
+    size_t num_slots() {
+        const PufBatch* batch = puf_vec_batch(get());
+        return (size_t)batch->num_envs * (size_t)batch->agents_per_env;
+    }
+    size_t row(int32_t index) { return (size_t)index * puf_vec_snapshot_bytes(vec_); }
+    static void expect(const char* name, size_t got, size_t want) {
+        if (got != want)
+            throw std::invalid_argument(std::string(name) + " must have " + std::to_string(want) +
+                                        " bytes, but got " + std::to_string(got));
+    }
+    void expect_rows(int32_t first, int32_t last, size_t got) {
+        if (first < 0 || last < first || last > puf_vec_batch(get())->num_envs)
+            throw std::invalid_argument("env range is outside the vector");
+        expect("rows", got, row(last - first));
+    }
+    template <typename T>
+    nb::object view(const T* data) {
+        size_t shape[1] = {num_slots()};
+        return nb::cast(nb::ndarray<nb::numpy, const T>(data, 1, shape, nb::find(this)));
+    }
+
+    const PufEnvInfo* info_;
+    PufVec* vec_ = nullptr;
+    nb::object kept_;
+};
+
+static void advantage(ConstFloats rewards, ConstFloats values, ConstFloats bootstrap,
+                      ConstBytes terminals, ConstBytes truncations, ConstFloats final_values,
+                      std::optional<ConstBytes> masks, std::optional<ConstFloats> ratios,
+                      Floats out, float gamma, float gae_lambda, float rho_clip, float c_clip) {
+    if (rewards.ndim() != 2) throw std::invalid_argument("rewards must be [segments, horizon]");
+    size_t cells = rewards.size();
+    bool fits = values.size() == cells && terminals.size() == cells &&
+                truncations.size() == cells && final_values.size() == cells &&
+                out.size() == cells && bootstrap.size() == rewards.shape(0) &&
+                (!masks || masks->size() == cells) && (!ratios || ratios->size() == cells);
+    if (!fits) throw std::invalid_argument("all arrays must be [segments, horizon] like rewards");
+    nb::gil_scoped_release release;
+    puf_advantage((int32_t)rewards.shape(0), (int32_t)rewards.shape(1), rewards.data(),
+                  values.data(), bootstrap.data(), terminals.data(), truncations.data(),
+                  final_values.data(), masks ? masks->data() : nullptr,
+                  ratios ? ratios->data() : nullptr, gamma, gae_lambda, rho_clip, c_clip,
+                  out.data());
+}
+
+NB_MODULE(_core, module) {
+    module.doc() = "The C core: native environments and kernels. Import pufferlib.native instead.";
+    module.def("infos", &infos, "Descriptors of every native environment.");
+    module.def("env_seed", &puf_env_seed, "seed"_a, "index"_a);
+    module.def("advantage", &advantage, "rewards"_a, "values"_a, "bootstrap"_a, "terminals"_a,
+               "truncations"_a, "final_values"_a, "masks"_a.none(), "ratios"_a.none(), "out"_a,
+               "gamma"_a, "gae_lambda"_a, "rho_clip"_a, "c_clip"_a);
+    nb::class_<Vec>(module, "Vec")
+        .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&>(),
+             "name"_a, "num_envs"_a, "num_threads"_a, "params"_a)
+        .def("layout", &Vec::layout)
+        .def("bind", &Vec::bind, "observations"_a, "actions"_a, "rewards"_a, "terminals"_a,
+             "truncations"_a, "masks"_a, "action_masks"_a.none(), "final_observations"_a)
+        .def("reset", &Vec::reset, "seed"_a)
+        .def("step", &Vec::step, "actions"_a = nb::none())
+        .def("drain", &Vec::drain)
+        .def("final_returns", &Vec::final_returns)
+        .def("final_lengths", &Vec::final_lengths)
+        .def("snapshot_bytes", &Vec::snapshot_bytes)
+        .def("snapshot", &Vec::snapshot, "first"_a, "last"_a, "rows"_a)
+        .def("restore", &Vec::restore, "first"_a, "last"_a, "rows"_a)
+        .def("render", &Vec::render, "env"_a, "rgb"_a)
+        .def("close", &Vec::close);
+}

@@ -1,0 +1,80 @@
+// puffer.h - the C core's own API: environments by name, vectors of them, the thread pool.
+//
+// Functions that can fail return NULL or a non-zero code and leave one line in puf_last_error().
+// Nothing here exits, prints or calls back into the host language.
+#ifndef PUFFER_H
+#define PUFFER_H
+
+#include "puf_env.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { PUF_OK, PUF_BAD_ARGUMENT, PUF_NO_MEMORY, PUF_NO_THREAD } PufCode;
+
+const char* puf_last_error(void);  // of the calling thread; valid until its next failure
+PufCode puf_fail(PufCode code, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// ---- Environments by name ---------------------------------------------------------------------
+
+int32_t puf_num_infos(void);
+const PufEnvInfo* puf_info(int32_t index);       // NULL past the end
+const PufEnvInfo* puf_find_info(const char* name);  // NULL when unknown
+
+// ---- Threads over fixed contiguous ranges -----------------------------------------------------
+
+typedef struct PufPool PufPool;
+typedef void (*PufJob)(void* context, int32_t worker, int32_t num_workers);
+
+PufPool* puf_pool_create(int32_t num_workers);  // the caller is worker 0
+void puf_pool_run(PufPool* pool, PufJob job, void* context);  // returns when every worker is done
+void puf_pool_destroy(PufPool* pool);
+
+// ---- A vector of envs -------------------------------------------------------------------------
+
+typedef struct PufVec PufVec;
+
+// Statistics of finished episodes. Means are sums / episodes and metrics / samples.
+typedef struct {
+    int64_t episodes, samples;
+    double return_sum, length_sum, return_min, return_max;
+    double metrics[PUF_MAX_METRICS];
+} PufStats;
+
+// Rows of the caller's memory, num_slots of each; they must outlive the vec or the next bind.
+typedef struct {
+    void *observations, *actions, *final_observations;
+    float* rewards;
+    uint8_t *terminals, *truncations, *masks;
+    uint8_t* action_masks;  // NULL unless the layout asks for them
+} PufBuffers;
+
+// `params` has one value per row of the info's table. Threads are started here.
+PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
+                       const double* params);
+void puf_vec_destroy(PufVec* vec);
+
+const PufBatch* puf_vec_batch(const PufVec* vec);
+PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers);
+PufCode puf_vec_reset(PufVec* vec, uint64_t seed);
+PufCode puf_vec_step(PufVec* vec, const void* actions);  // NULL: the bound action rows
+void puf_vec_drain(PufVec* vec, PufStats* stats);        // since the last drain, in block order
+PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
+
+// Return and length of the episode that ended in a slot; valid where a flag is set, until step.
+const float* puf_vec_final_returns(const PufVec* vec);
+const int32_t* puf_vec_final_lengths(const PufVec* vec);
+
+// One env's whole state: struct, arena, rng, running sums, observation and mask rows.
+size_t puf_vec_snapshot_bytes(const PufVec* vec);
+PufCode puf_vec_snapshot(const PufVec* vec, int32_t env, uint8_t* out);
+PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from);
+
+// The seed of env `index` in a run with `seed`; env 0 gets `seed` itself. 63 bits.
+uint64_t puf_env_seed(uint64_t seed, uint64_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

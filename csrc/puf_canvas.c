@@ -7,6 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "puf_canvas.c must see NaN and infinity to refuse them: compile it without -ffast-math"
+#endif
+
 enum {
     CHANNELS = 3,
     OPAQUE = 256,      // alpha in fixed point, so that blending is exact at both ends

@@ -1,0 +1,94 @@
+"""The arrays of a batch: one allocation, one row for each slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.errors import UsageError
+from pufferlib.spaces import Space, action_layout, observation_layout
+
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+
+
+@dataclass(frozen=True, eq=False)
+class Buffers:
+    """What an env writes and reads in place, for a contiguous range of slots.
+
+    The arrays are views of one block of memory, which lives as long as any of them. Whoever steps
+    the env owns them between two steps: rows stay valid until the next step overwrites them.
+    """
+
+    observations: NDArray[Any]  # [slots, *shape]; of the next episode where one has just ended
+    actions: NDArray[Any]  # [slots, *shape]
+    rewards: NDArray[np.float32]  # [slots]
+    terminals: NDArray[np.bool_]  # [slots]
+    truncations: NDArray[np.bool_]  # [slots]
+    masks: NDArray[np.bool_]  # [slots]; the slot carries real data
+    action_masks: NDArray[np.bool_] | None  # [slots, sum(nvec)]; the choice is allowed
+    final_observations: NDArray[Any]  # [slots, *shape]; valid where `truncations`
+
+    @property
+    def num_slots(self) -> int:
+        """Number of rows."""
+        return len(self.rewards)
+
+    def slots(self, first: int, last: int) -> Buffers:
+        """Return the rows from `first` up to, not including, `last`: views of the same memory."""
+        if not 0 <= first <= last <= self.num_slots:
+            raise UsageError(
+                f"`first` and `last` must satisfy 0 <= first <= last <= {self.num_slots}, "
+                f"but got {first=}, {last=}."
+            )
+        rows: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, array in rows.items():
+            rows[name] = None if array is None else array[first:last]
+        return Buffers(**rows)
+
+
+def allocate(
+    num_slots: int, observation_space: Space, action_space: Space, action_masks: bool = False
+) -> Buffers:
+    """Allocate zeroed arrays for `num_slots` agents of these (single-agent) spaces.
+
+    Each array begins at a multiple of 64 bytes. Every slot is unmasked and every action allowed, so
+    an env without masks need not know of them.
+    """
+    if num_slots < 1:
+        raise UsageError(f"`num_slots` must be at least 1, but got {num_slots}.")
+    observation, action = observation_layout(observation_space), action_layout(action_space)
+    row_of: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+        "observations": (observation.shape, observation.dtype),
+        "actions": (action.shape, action.dtype),
+        "rewards": ((), np.dtype(np.float32)),
+        "terminals": ((), np.dtype(np.bool_)),
+        "truncations": ((), np.dtype(np.bool_)),
+        "masks": ((), np.dtype(np.bool_)),
+        "final_observations": (observation.shape, observation.dtype),
+    }
+    if action_masks:
+        if not action.nvec:
+            raise UsageError(f"`action_masks` must be False for {action_space}: nothing to choose.")
+        row_of["action_masks"] = ((sum(action.nvec),), np.dtype(np.bool_))
+
+    offsets, end = {}, 0
+    for name, (shape, dtype) in row_of.items():
+        offsets[name] = end
+        nbytes = num_slots * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        end += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    memory = np.zeros(end + _ALIGNMENT, dtype=np.uint8)
+    base = -memory.ctypes.data % _ALIGNMENT
+
+    arrays: dict[str, Any] = {
+        name: np.ndarray((num_slots, *shape), dtype, buffer=memory, offset=base + offsets[name])
+        for name, (shape, dtype) in row_of.items()
+    }
+    arrays.setdefault("action_masks", None)
+    buffers = Buffers(**arrays)
+    buffers.masks[:] = True
+    if buffers.action_masks is not None:
+        buffers.action_masks[:] = True
+    return buffers

@@ -1,0 +1,411 @@
+"""Spaces as flat memory: the only file that inspects Gymnasium spaces.
+
+A space is a tree of Dict and Tuple whose leaves are Box, Discrete, MultiDiscrete or MultiBinary. A
+layout says where each leaf lies in an agent's row of the batch, so that any value of the space goes
+into one contiguous row and comes back bit-equal. `ObservationLayout` keeps every leaf in its own
+dtype; `ActionLayout` holds what a policy chooses: indices and real numbers, four bytes each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.errors import EnvError, UsageError
+
+Space: TypeAlias = gymnasium.Space[Any]
+Path: TypeAlias = tuple[str | int, ...]
+Kind: TypeAlias = Literal["box", "discrete", "multi_discrete", "multi_binary"]
+Noun: TypeAlias = Literal["observation", "action"]
+
+_INT32_MAX = 2**31 - 1
+_WORD = 4  # bytes of one component of an action
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of a space and its place in the row.
+
+    `dtype` is how the row stores it, `space.dtype` how the env speaks it. `nvec` and `starts` give
+    number of choices and lowest value of each component, in C order; both are empty for a Box.
+    """
+
+    path: Path
+    kind: Kind
+    space: Space
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int  # bytes from the beginning of the row
+    nvec: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the leaf takes in the row, without padding."""
+        return self.size * self.dtype.itemsize
+
+    @cached_property
+    def lowest(self) -> NDArray[Any]:
+        """Lowest value of each component as the env speaks it, in the leaf's shape."""
+        if isinstance(self.space, gymnasium.spaces.Box):
+            return self.space.low
+        return np.array(self.starts, dtype=np.int64).reshape(self.shape)
+
+    @cached_property
+    def highest(self) -> NDArray[Any]:
+        """Highest value of each component as the env speaks it, in the leaf's shape."""
+        if isinstance(self.space, gymnasium.spaces.Box):
+            return self.space.high
+        last = [start + n - 1 for start, n in zip(self.starts, self.nvec, strict=True)]
+        return np.array(last, dtype=np.int64).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What both layouts share: the row of one slot is an array of `shape` and `dtype`."""
+
+    space: Space
+    leaves: tuple[Leaf, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    structured: bool  # the space is a Dict or a Tuple
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one slot's row, padding included."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def view(self, rows: NDArray[Any], leaf: Leaf) -> NDArray[Any]:
+        """Return `leaf` of rows `[..., *shape]` as `[..., *leaf.shape]`: the same memory, no copy.
+
+        Each row must be C-contiguous, as rows of `Buffers` are; the leading axes need not be.
+        """
+        leading = self._leading(rows)
+        if not self.structured:
+            return rows.reshape(leading + leaf.shape)
+        first = leaf.offset // self.dtype.itemsize
+        last = first + leaf.nbytes // self.dtype.itemsize
+        return rows[..., first:last].view(leaf.dtype).reshape(leading + leaf.shape)
+
+    def _leading(self, rows: NDArray[Any]) -> tuple[int, ...]:
+        return rows.shape[: rows.ndim - len(self.shape)]
+
+
+@dataclass(frozen=True)
+class ObservationLayout(_Layout):
+    """How observations lie in memory.
+
+    An unstructured space keeps its shape and dtype (a Discrete is an int32 scalar). A structured
+    one is a flat row: of the leaves' dtype where all agree, else of bytes, each leaf aligned to its
+    itemsize and the row padded to 8 bytes. Values are stored as the env gives them: the start of a
+    Discrete is not subtracted.
+    """
+
+
+@dataclass(frozen=True)
+class ActionLayout(_Layout):
+    """How actions lie in memory, and what a policy has to choose.
+
+    A row holds one int32 *index* (from 0, whatever the space's start) for each component of the
+    Discrete, MultiDiscrete and MultiBinary leaves, then one float32 for each component of the Box
+    leaves; both in leaf order. Rows are int32 `[k]` or float32 `[m]` (a lone Discrete is a scalar,
+    a lone Box keeps its shape); where both meet, int32 words `[k + m]`, which `split` parts.
+    """
+
+    nvec: tuple[int, ...]  # choices of each discrete component
+    starts: tuple[int, ...]  # what unflatten_action adds to each index
+    num_continuous: int
+    low: NDArray[np.float32] = field(compare=False)  # [num_continuous], may be -inf
+    high: NDArray[np.float32] = field(compare=False)  # [num_continuous], may be inf
+
+    @property
+    def num_discrete(self) -> int:
+        """Number of discrete components."""
+        return len(self.nvec)
+
+    def split(self, actions: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the indices `[..., num_discrete]` and reals `[..., num_continuous]` as views."""
+        num_words = self.num_discrete + self.num_continuous
+        words = actions.reshape(*self._leading(actions), num_words)
+        indices, reals = words[..., : self.num_discrete], words[..., self.num_discrete :]
+        return indices.view(np.int32), reals.view(np.float32)
+
+
+def observation_layout(space: Space) -> ObservationLayout:
+    """Lay out observations of `space`; a UsageError names the leaf that cannot be laid out."""
+    leaves = [_stored_observation(leaf) for leaf in _leaves(space, "observation")]
+    if not _is_structured(space):
+        return ObservationLayout(space, tuple(leaves), leaves[0].shape, leaves[0].dtype, False)
+
+    placed, end = [], 0
+    for leaf in leaves:
+        offset = _round_up(end, leaf.dtype.itemsize)
+        placed.append(replace(leaf, offset=offset))
+        end = offset + leaf.nbytes
+    dtypes = {leaf.dtype for leaf in leaves}
+    if len(dtypes) == 1:
+        dtype = dtypes.pop()
+    else:
+        dtype = np.dtype(np.uint8)
+        end = _round_up(end, max(8, *(leaf.dtype.itemsize for leaf in leaves)))
+    return ObservationLayout(space, tuple(placed), (end // dtype.itemsize,), dtype, True)
+
+
+def action_layout(space: Space) -> ActionLayout:
+    """Lay out actions of `space`; a UsageError names the leaf that cannot be laid out."""
+    leaves = _leaves(space, "action")
+    discrete = [leaf for leaf in leaves if leaf.kind != "box"]
+    boxes = [leaf for leaf in leaves if leaf.kind == "box"]
+    for leaf in discrete:
+        if max(leaf.nvec, default=0) > _INT32_MAX:
+            name = _spell("action_space", leaf.path)
+            raise UsageError(f"`{name}` must have fewer than 2**31 choices, but got {leaf.space}.")
+
+    offsets, end = {}, 0
+    for leaf in discrete + boxes:
+        offsets[leaf.path] = end
+        end += leaf.size * _WORD
+    dtypes = {
+        leaf.path: np.dtype(np.float32 if leaf.kind == "box" else np.int32) for leaf in leaves
+    }
+    shape: tuple[int, ...] = (end // _WORD,)
+    if leaves[0].path == () and leaves[0].kind in ("discrete", "box"):
+        shape = leaves[0].shape
+    return ActionLayout(
+        space=space,
+        leaves=tuple(
+            replace(leaf, dtype=dtypes[leaf.path], offset=offsets[leaf.path]) for leaf in leaves
+        ),
+        shape=shape,
+        dtype=np.dtype(np.int32 if discrete else np.float32),
+        structured=_is_structured(space),
+        nvec=tuple(n for leaf in discrete for n in leaf.nvec),
+        starts=tuple(start for leaf in discrete for start in leaf.starts),
+        num_continuous=sum(leaf.size for leaf in boxes),
+        low=_bounds([leaf.lowest for leaf in boxes]),
+        high=_bounds([leaf.highest for leaf in boxes]),
+    )
+
+
+def action_mask_width(space: Space) -> int:
+    """Return the length of an action mask: one flag for each choice of each discrete component."""
+    return sum(action_layout(space).nvec)
+
+
+def flatten_observation(layout: ObservationLayout, value: Any, out_row: NDArray[Any]) -> None:
+    """Write one observation into its row, an array of the layout's shape (`rows[slot, ...]`).
+
+    Raises EnvError, naming the leaf, where shape, type or range do not fit. Nothing is cast if that
+    loses more than the precision of a float; the bounds of a Box are not checked.
+    """
+    for leaf, part in zip(layout.leaves, _parts(layout.space, value, "observation"), strict=True):
+        layout.view(out_row, leaf)[...] = _checked(leaf, part, leaf.dtype, "observation")
+
+
+def unflatten_observation(layout: ObservationLayout, rows: NDArray[Any]) -> Any:
+    """Return the observation that `rows` hold, as a tree of the space's own form.
+
+    Leaves are views of `rows` and change with them. Rows `[..., *shape]` give leaves
+    `[..., *leaf.shape]`; in a single row, a Discrete is a scalar of the space's dtype.
+    """
+    rows = np.asarray(rows)
+
+    def restored(leaf: Leaf) -> Any:
+        part = layout.view(rows, leaf)
+        is_scalar = leaf.kind == "discrete" and part.ndim == 0
+        return _dtype(leaf.space).type(part[()]) if is_scalar else part
+
+    return _rebuilt(layout.space, map(restored, layout.leaves))
+
+
+def flatten_action(layout: ActionLayout, value: Any, out_row: NDArray[Any]) -> None:
+    """Write one action of the space into its row, an array of the layout's shape.
+
+    Raises UsageError, naming the leaf, where shape, type or range do not fit.
+    """
+    for leaf, part in zip(layout.leaves, _parts(layout.space, value, "action"), strict=True):
+        checked = _checked(leaf, part, _dtype(leaf.space), "action")
+        layout.view(out_row, leaf)[...] = checked if leaf.kind == "box" else checked - leaf.lowest
+
+
+def unflatten_action(layout: ActionLayout, row: NDArray[Any]) -> Any:
+    """Return the action in `row` as the env expects it: a copy, which the env may keep or change.
+
+    A Discrete is a plain int. A Box of integers takes the nearest valid one; other Boxes are not
+    clipped.
+    """
+    row = np.asarray(row)
+
+    def restored(leaf: Leaf) -> Any:
+        part = layout.view(row, leaf)
+        dtype = _dtype(leaf.space)
+        if leaf.kind == "discrete":
+            return int(part) + leaf.starts[0]
+        if leaf.kind != "box":
+            return (part + leaf.lowest).astype(dtype)
+        if dtype.kind == "f":
+            return part.astype(dtype)
+        return _nearest_integers(part, leaf.lowest, leaf.highest)
+
+    return _rebuilt(layout.space, map(restored, layout.leaves))
+
+
+def _leaves(space: Space, noun: Noun) -> list[Leaf]:
+    """Return the leaves of `space` in order, in the space's own dtypes and not yet placed."""
+    leaves = [_leaf(path, leaf_space, noun) for path, leaf_space in _walk(space)]
+    if not leaves:
+        raise UsageError(f"`{noun}_space` must have at least one leaf, but got {space}.")
+    return leaves
+
+
+def _walk(space: Space, path: Path = ()) -> Iterator[tuple[Path, Space]]:
+    """Yield path and space of each leaf: Dict in the order of its keys, Tuple by index."""
+    if not _is_structured(space):
+        yield path, space
+        return
+    for key, child in _children(space):
+        yield from _walk(child, (*path, key))
+
+
+def _leaf(path: Path, space: Space, noun: Noun) -> Leaf:
+    kind: Kind
+    nvec: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    match space:
+        case gymnasium.spaces.Box():
+            kind = "box"
+        case gymnasium.spaces.Discrete():
+            kind, nvec, starts = "discrete", (int(space.n),), (int(space.start),)
+        case gymnasium.spaces.MultiDiscrete():
+            kind = "multi_discrete"
+            nvec, starts = tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist())
+        case gymnasium.spaces.MultiBinary():
+            size = math.prod(space.shape)
+            kind, nvec, starts = "multi_binary", (2,) * size, (0,) * size
+        case _:
+            raise UsageError(
+                f"`{_spell(f'{noun}_space', path)}` must be a Box, Discrete, MultiDiscrete or "
+                f"MultiBinary (or a Dict or Tuple of these), but got {type(space).__name__}. "
+                "Try a wrapper that turns it into one of them."
+            )
+    shape = tuple(int(n) for n in space.shape or ())
+    return Leaf(path, kind, space, shape, _dtype(space), offset=0, nvec=nvec, starts=starts)
+
+
+def _stored_observation(leaf: Leaf) -> Leaf:
+    """Halve a Discrete, whose dtype is int64 by habit, where its values allow it."""
+    fits = leaf.kind == "discrete" and -_INT32_MAX <= leaf.starts[0] <= _INT32_MAX - leaf.nvec[0]
+    return replace(leaf, dtype=np.dtype(np.int32)) if fits else leaf
+
+
+def _parts(space: Space, value: Any, noun: Noun, path: Path = ()) -> Iterator[Any]:
+    """Yield the value of each leaf in leaf order, checking that the tree is the space's tree."""
+    if not _is_structured(space):
+        yield value
+        return
+    keys = [key for key, _ in _children(space)]
+    if isinstance(space, gymnasium.spaces.Dict):
+        matches = isinstance(value, Mapping) and value.keys() == set(keys)
+        wanted = f"a dict with the keys {keys}"
+    else:
+        matches = isinstance(value, tuple | list) and len(value) == len(keys)
+        wanted = f"a tuple of {len(keys)}"
+    if not matches:
+        given = f"the keys {list(value)}" if isinstance(value, Mapping) else _brief(value)
+        raise _misfit(noun, path, wanted, given)
+    for key, child in _children(space):
+        yield from _parts(child, value[key], noun, (*path, key))
+
+
+def _rebuilt(space: Space, parts: Iterator[Any]) -> Any:
+    """Arrange leaf values, given in leaf order, in the form of `space`."""
+    if not _is_structured(space):
+        return next(parts)
+    children = {key: _rebuilt(child, parts) for key, child in _children(space)}
+    return children if isinstance(space, gymnasium.spaces.Dict) else tuple(children.values())
+
+
+def _is_structured(space: Space) -> bool:
+    return isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple)
+
+
+def _children(space: Space) -> list[tuple[Any, Space]]:
+    if isinstance(space, gymnasium.spaces.Dict):
+        return list(space.spaces.items())
+    assert isinstance(space, gymnasium.spaces.Tuple)
+    return list(enumerate(space.spaces))
+
+
+def _checked(leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun) -> NDArray[Any]:
+    """Return `value` as an array of the leaf's shape and `dtype`, or raise what does not fit."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a ragged list
+        raise _misfit(noun, leaf.path, f"an array of shape {leaf.shape}", str(error)) from error
+    if array.shape != leaf.shape:
+        raise _misfit(noun, leaf.path, f"of shape {leaf.shape}", f"shape {array.shape}")
+    if array.dtype != dtype:
+        array = _cast(array, dtype, leaf, noun)
+    if leaf.kind != "box" and ((array < leaf.lowest) | (array > leaf.highest)).any():
+        raise _misfit(noun, leaf.path, f"a value of {leaf.space}", _brief(array))
+    return array
+
+
+def _cast(array: NDArray[Any], dtype: np.dtype[Any], leaf: Leaf, noun: Noun) -> NDArray[Any]:
+    is_number = array.dtype.kind in ("biuf" if dtype.kind == "f" else "biu")
+    if not is_number:
+        raise _misfit(noun, leaf.path, f"of dtype {dtype}", f"{array.dtype}: {_brief(array)}")
+    cast = array.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(cast, array):
+        raise _misfit(noun, leaf.path, f"within the range of {dtype}", _brief(array))
+    return cast
+
+
+def _nearest_integers(
+    reals: NDArray[np.float32], low: NDArray[Any], high: NDArray[Any]
+) -> NDArray[Any]:
+    """Round to integers within [low, high], without the overflow of a plain cast; nan gives low."""
+    rounded = np.rint(reals)
+    with np.errstate(invalid="ignore"):  # what overflows here is replaced by a bound
+        inside = rounded.astype(low.dtype)
+    return np.where(rounded >= high, high, np.where(rounded > low, inside, low))
+
+
+def _bounds(parts: list[NDArray[Any]]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # a float64 bound beyond float32 is no bound: inf
+        flat = [part.ravel().astype(np.float32) for part in parts]
+    return np.concatenate(flat) if flat else np.zeros(0, dtype=np.float32)
+
+
+def _dtype(space: Space) -> np.dtype[Any]:
+    return np.dtype(space.dtype)
+
+
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _misfit(noun: Noun, path: Path, wanted: str, given: str) -> EnvError | UsageError:
+    message = f"`{_spell(noun, path)}` must be {wanted}, but got {given}."
+    return EnvError(message) if noun == "observation" else UsageError(message)
+
+
+def _spell(noun: str, path: Path) -> str:
+    return noun + "".join(f"[{key!r}]" for key in path)
+
+
+def _brief(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -13,16 +13,16 @@
 
 enum {
     CHANNELS = 3,
-    OPAQUE = 256,      // alpha in fixed point, so that blending is exact at both ends
-    MAX_CORNERS = 64,  // of a polygon
-    SUBROWS = 8,       // of a pixel row, per which a polygon's coverage is summed
-    CHUNK = 256,       // pixels of a row that a polygon works on at once: bounds the stack
-    TEXT_BYTES = 128,  // of a formatted text, with its final zero
-    FIRST_GLYPH = ' ', // of the font
-    BOX_GLYPH = 127,   // stands for every character that the font lacks
+    OPAQUE = 256,       // alpha in fixed point, so that blending is exact at both ends
+    MAX_CORNERS = 64,   // of a polygon
+    SUBROWS = 8,        // of a pixel row, per which a polygon's coverage is summed
+    CHUNK = 256,        // pixels of a row that a polygon works on at once: bounds the stack
+    TEXT_BYTES = 128,   // of a formatted text, with its final zero
+    FIRST_GLYPH = ' ',  // of the font
+    BOX_GLYPH = 127,    // stands for every character that the font lacks
     GLYPHS_PER_STRIP = 12,
     GLYPH_WIDTH = 5,
-    GLYPH_ROWS = 8, // 7 above the baseline, 1 below
+    GLYPH_ROWS = 8,  // 7 above the baseline, 1 below
     GLYPH_ADVANCE = 6,
     LINE_ADVANCE = 10,
 };
@@ -133,6 +133,11 @@ static uint8_t* pixel(const PufCanvas* c, int32_t x, int32_t y) {
 
 static bool drawable(const PufCanvas* c) { return c && c->rgb && c->width > 0 && c->height > 0; }
 
+// Unlike fmin and fmax these inline: no argument of theirs is NaN.
+static double min(double a, double b) { return a < b ? a : b; }
+
+static double max(double a, double b) { return a > b ? a : b; }
+
 // The integer nearest to a finite `v`, clamped to 0..limit. Compares before it casts: a cast of a
 // float beyond int32 is undefined.
 static int32_t snap(double v, int32_t limit) {
@@ -155,7 +160,7 @@ static Box touched_box(const PufCanvas* c, double x0, double y0, double x1, doub
 static bool empty(Box box) { return box.x0 >= box.x1 || box.y0 >= box.y1; }
 
 static int32_t to_alpha(double coverage) {
-    if (!(coverage > 0)) { // also NaN
+    if (!(coverage > 0)) {  // also NaN
         return 0;
     }
     return coverage >= 1 ? OPAQUE : (int32_t)(coverage * OPAQUE + 0.5);
@@ -165,7 +170,17 @@ static uint32_t mix_channel(uint32_t under, uint32_t over, int32_t alpha) {
     return (under * (uint32_t)(OPAQUE - alpha) + over * (uint32_t)alpha + OPAQUE / 2) / OPAQUE;
 }
 
+static void set_pixel(uint8_t* p, uint32_t color) {
+    p[0] = (uint8_t)(color >> 16);
+    p[1] = (uint8_t)(color >> 8);
+    p[2] = (uint8_t)color;
+}
+
 static void mix_pixel(uint8_t* p, uint32_t color, int32_t alpha) {
+    if (alpha == OPAQUE) {
+        set_pixel(p, color);
+        return;
+    }
     p[0] = (uint8_t)mix_channel(p[0], color >> 16 & 255, alpha);
     p[1] = (uint8_t)mix_channel(p[1], color >> 8 & 255, alpha);
     p[2] = (uint8_t)mix_channel(p[2], color & 255, alpha);
@@ -175,9 +190,7 @@ static void mix_pixel(uint8_t* p, uint32_t color, int32_t alpha) {
 static void fill_run(uint8_t* out, size_t num_pixels, uint32_t color) {
     size_t bytes = num_pixels * CHANNELS;
     size_t done = CHANNELS;
-    out[0] = (uint8_t)(color >> 16);
-    out[1] = (uint8_t)(color >> 8);
-    out[2] = (uint8_t)color;
+    set_pixel(out, color);
     while (done < bytes) {
         size_t more = done < bytes - done ? done : bytes - done;
         memcpy(out + done, out, more);
@@ -191,7 +204,7 @@ static void fill_box(PufCanvas* c, Box box, uint32_t color) {
     }
     size_t columns = (size_t)(box.x1 - box.x0);
     uint8_t* first = pixel(c, box.x0, box.y0);
-    if (columns == (size_t)c->width) { // whole rows are one run
+    if (columns == (size_t)c->width) {  // whole rows are one run
         fill_run(first, columns * (size_t)(box.y1 - box.y0), color);
         return;
     }
@@ -249,8 +262,8 @@ void puf_rect_outline(PufCanvas* c, float x, float y, float w, float h, float th
     // Rounded before clipping: a side beyond the canvas must not move to its border.
     double left = floor(x + 0.5), right = floor((double)x + w + 0.5);
     double top = floor(y + 0.5), bottom = floor((double)y + h + 0.5);
-    double t = fmax(1, floor(thickness + 0.5));
-    if (right - left <= 2 * t || bottom - top <= 2 * t) { // the sides meet
+    double t = max(1, floor(thickness + 0.5));
+    if (right - left <= 2 * t || bottom - top <= 2 * t) {  // the sides meet
         fill_box(c, snap_box(c, left, top, right, bottom), color);
         return;
     }
@@ -266,17 +279,17 @@ void puf_line(PufCanvas* c, float x0, float y0, float x1, float y1, float thickn
         return;
     }
     // A line thinner than a pixel is a fainter line of one pixel; it would break up otherwise.
-    double strength = fmin(thickness, 1);
-    double reach = fmax(thickness, 1) / 2 + 0.5; // distance from its middle where it has faded out
+    double strength = min(thickness, 1);
+    double reach = max(thickness, 1) / 2 + 0.5;  // distance from its middle where it has faded out
     double dx = (double)x1 - x0, dy = (double)y1 - y0;
     double length = hypot(dx, dy);
     double ux = length > 0 ? dx / length : 1, uy = length > 0 ? dy / length : 0;
-    Box box = touched_box(c, fmin(x0, x1) - reach, fmin(y0, y1) - reach, fmax(x0, x1) + reach,
-                          fmax(y0, y1) + reach);
+    Box box = touched_box(c, min(x0, x1) - reach, min(y0, y1) - reach, max(x0, x1) + reach,
+                          max(y0, y1) + reach);
     for (int32_t row = box.y0; row < box.y1; row++) {
         double py = row + 0.5 - y0;
         int32_t first = box.x0, last = box.x1;
-        if (fabs(uy) > 1e-3) { // skip the pixels left and right of a slanted line
+        if (fabs(uy) > 1e-3) {  // skip the pixels left and right of a slanted line
             double middle = x0 + py * ux / uy, half = reach / fabs(uy);
             Box band = touched_box(c, middle - half, row, middle + half, row);
             first = band.x0 > first ? band.x0 : first;
@@ -284,10 +297,10 @@ void puf_line(PufCanvas* c, float x0, float y0, float x1, float y1, float thickn
         }
         for (int32_t column = first; column < last; column++) {
             double px = column + 0.5 - x0;
-            double along = fmin(fmax(px * ux + py * uy, 0), length); // nearest point of the line
+            double along = min(max(px * ux + py * uy, 0), length);  // nearest point of the line
             double across_x = px - along * ux, across_y = py - along * uy;
             double distance = sqrt(across_x * across_x + across_y * across_y);
-            int32_t alpha = to_alpha(fmin(reach - distance, 1) * strength);
+            int32_t alpha = to_alpha(min(reach - distance, 1) * strength);
             if (alpha) {
                 mix_pixel(pixel(c, column, row), color, alpha);
             }
@@ -305,6 +318,8 @@ static void draw_annulus(PufCanvas* c, double cx, double cy, double outer, doubl
     double plain = (inner < 0 ? outer : inner) - 1.5;
     for (int32_t row = box.y0; row < box.y1; row++) {
         double dy = row + 0.5 - cy;
+        double seen_half = sqrt(max((outer + 0.5) * (outer + 0.5) - dy * dy, 0));
+        Box seen = touched_box(c, cx - seen_half, row, cx + seen_half, row + 1);
         Box middle = {0};
         if (plain > fabs(dy)) {
             double half = sqrt(plain * plain - dy * dy);
@@ -313,16 +328,16 @@ static void draw_annulus(PufCanvas* c, double cx, double cy, double outer, doubl
         if (inner < 0) {
             fill_box(c, middle, color);
         }
-        for (int32_t column = box.x0; column < box.x1; column++) {
+        for (int32_t column = seen.x0; column < seen.x1; column++) {
             if (column == middle.x0 && !empty(middle)) {
                 column = middle.x1 - 1;
                 continue;
             }
             double dx = column + 0.5 - cx;
             double distance = sqrt(dx * dx + dy * dy);
-            double coverage = fmin(outer + 0.5 - distance, 1);
+            double coverage = min(outer + 0.5 - distance, 1);
             if (inner >= 0) {
-                coverage = fmin(coverage, distance + 0.5 - inner);
+                coverage = min(coverage, distance + 0.5 - inner);
             }
             int32_t alpha = to_alpha(coverage * strength);
             if (alpha) {
@@ -338,7 +353,7 @@ void puf_circle(PufCanvas* c, float cx, float cy, float r, uint32_t color) {
     }
     // A disc smaller than a pixel is a fainter disc of one pixel, by area.
     double strength = r < 0.5 ? 4.0 * r * r : 1;
-    draw_annulus(c, cx, cy, fmax(r, 0.5), -1, strength, color);
+    draw_annulus(c, cx, cy, max(r, 0.5), -1, strength, color);
 }
 
 void puf_ring(PufCanvas* c, float cx, float cy, float r, float thickness, uint32_t color) {
@@ -349,8 +364,8 @@ void puf_ring(PufCanvas* c, float cx, float cy, float r, float thickness, uint32
         puf_circle(c, cx, cy, r, color);
         return;
     }
-    double middle = r - thickness / 2.0, half = fmax(thickness, 1) / 2; // as in puf_line
-    draw_annulus(c, cx, cy, middle + half, fmax(middle - half, 0), fmin(thickness, 1), color);
+    double middle = r - thickness / 2.0, half = max(thickness, 1) / 2;  // as in puf_line
+    draw_annulus(c, cx, cy, middle + half, max(middle - half, 0), min(thickness, 1), color);
 }
 
 // Where the outline crosses the horizontal line at y, sorted; an even number of them.
@@ -372,22 +387,13 @@ static int32_t find_crossings(const float* xy, int32_t n, double y, double* cros
     return count;
 }
 
-// Adds `weight` to the pixels from x0 to x1, to those at the ends in part. 0 <= x0 <= x1 <= CHUNK.
-static void cover_span(float* cover, double x0, double x1, float weight) {
-    int32_t first = (int32_t)x0, last = (int32_t)x1;
-    if (first == last) {
-        cover[first] += weight * (float)(x1 - x0);
-        return;
-    }
-    cover[first] += weight * (float)(first + 1 - x0);
-    for (int32_t i = first + 1; i < last; i++) {
-        cover[i] += weight;
-    }
-    cover[last] += weight * (float)(x1 - last);
-}
-
-static double clamp(double v, double low, double high) {
-    return v < low ? low : v > high ? high : v;
+// Makes the running sum of `rise` one `weight` higher from x on: by a part in the pixel that holds
+// x, by all of it from the next pixel.
+static void add_edge(float* rise, double x, float weight) {
+    int32_t i = (int32_t)x;
+    float behind = weight * (float)(x - i);
+    rise[i] += weight - behind;
+    rise[i + 1] += behind;
 }
 
 // Exact along x, SUBROWS samples along y.
@@ -400,8 +406,8 @@ void puf_polygon(PufCanvas* c, const float* xy, int32_t n, uint32_t color) {
         if (!isfinite(xy[2 * i]) || !isfinite(xy[2 * i + 1])) {
             return;
         }
-        left = fmin(left, xy[2 * i]), right = fmax(right, xy[2 * i]);
-        top = fmin(top, xy[2 * i + 1]), bottom = fmax(bottom, xy[2 * i + 1]);
+        left = min(left, xy[2 * i]), right = max(right, xy[2 * i]);
+        top = min(top, xy[2 * i + 1]), bottom = max(bottom, xy[2 * i + 1]);
     }
     Box box = touched_box(c, left, top, right, bottom);
     double crossings[SUBROWS][MAX_CORNERS];
@@ -412,16 +418,17 @@ void puf_polygon(PufCanvas* c, const float* xy, int32_t n, uint32_t color) {
         }
         for (int32_t start = box.x0; start < box.x1; start += CHUNK) {
             int32_t columns = box.x1 - start < CHUNK ? box.x1 - start : CHUNK;
-            float cover[CHUNK + 1] = {0}; // one more, for spans that end at the end
+            float rise[CHUNK + 2] = {0};  // of coverage, from pixel to pixel
             for (int32_t sub = 0; sub < SUBROWS; sub++) {
-                for (int32_t i = 0; i + 1 < counts[sub]; i += 2) {
-                    double x0 = clamp(crossings[sub][i] - start, 0, columns);
-                    double x1 = clamp(crossings[sub][i + 1] - start, 0, columns);
-                    cover_span(cover, x0, x1, 1.0f / SUBROWS);
+                for (int32_t i = 0; i < counts[sub]; i++) {  // in at even ones, out at odd ones
+                    double x = min(max(crossings[sub][i] - start, 0), columns);
+                    add_edge(rise, x, (i % 2 ? -1.0f : 1.0f) / SUBROWS);
                 }
             }
+            float cover = 0;
             for (int32_t i = 0; i < columns; i++) {
-                int32_t alpha = to_alpha(cover[i]);
+                cover += rise[i];
+                int32_t alpha = to_alpha(cover);
                 if (alpha) {
                     mix_pixel(pixel(c, start + i, row), color, alpha);
                 }
@@ -440,7 +447,7 @@ void puf_sprite(PufCanvas* c, float x, float y, float scale, const char* const* 
         double top = y + (double)row * scale;
         const char* cells = rows[row];
         for (size_t i = 0, end; cells && cells[i]; i = end) {
-            for (end = i + 1; cells[end] == cells[i]; end++) { // equal cells are one rectangle
+            for (end = i + 1; cells[end] == cells[i]; end++) {  // equal cells are one rectangle
             }
             const char* key = cells[i] == ' ' || cells[i] == '.' ? NULL : strchr(keys, cells[i]);
             if (key) {
@@ -476,7 +483,7 @@ void puf_text(PufCanvas* c, float x, float y, float scale, uint32_t color, const
     if (!drawable(c) || !isfinite(x) || !isfinite(y) || dot == 0 || !text) {
         return;
     }
-    double left = floor(x + 0.5), top = floor(y + 0.5); // dots stay equal in size
+    double left = floor(x + 0.5), top = floor(y + 0.5);  // dots stay equal in size
     for (double at = left; *text; text++) {
         if (*text == '\n') {
             at = left;

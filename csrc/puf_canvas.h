@@ -20,10 +20,10 @@ extern "C" {
 #endif
 
 #define PUF_BLACK 0x000000u
-#define PUF_INK 0x06182Eu   // dark navy: the usual background
-#define PUF_SLATE 0x1E3A55u // a panel, wall or grid line on PUF_INK
+#define PUF_INK 0x06182Eu    // dark navy: the usual background
+#define PUF_SLATE 0x1E3A55u  // a panel, wall or grid line on PUF_INK
 #define PUF_GREY 0x8596A8u
-#define PUF_PAPER 0xF3EDDFu // warm white: text, or a light background
+#define PUF_PAPER 0xF3EDDFu  // warm white: text, or a light background
 #define PUF_WHITE 0xFFFFFFu
 #define PUF_RED 0xE5484Du
 #define PUF_ORANGE 0xF58A42u
@@ -38,7 +38,7 @@ extern "C" {
 // The picture: height rows of width pixels of 3 bytes (r, g, b), without padding. The caller owns
 // the bytes.
 typedef struct {
-    uint8_t* rgb; // [height, width, 3]
+    uint8_t* rgb;  // [height, width, 3]
     int32_t width, height;
 } PufCanvas;
 

@@ -1,6 +1,4 @@
 // The canvas: exact pixels where they can be derived by hand, no stray write for any argument.
-#include "puf_canvas.h"
-
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -9,6 +7,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "puf_canvas.h"
 
 enum { SIZE = 16 };
 
@@ -50,8 +49,8 @@ static bool shows(const char* const* rows, int32_t num_rows) {
     }
     return true;
 }
-#define SHOWS(...)                                                                                 \
-    shows((const char* const[]){__VA_ARGS__},                                                      \
+#define SHOWS(...)                            \
+    shows((const char* const[]){__VA_ARGS__}, \
           sizeof((const char* const[]){__VA_ARGS__}) / sizeof(char*))
 
 // The red channel summed over the canvas, in units of one full pixel: the area of a white shape.
@@ -88,11 +87,11 @@ static void test_clear_fills_canvases_of_every_size_and_ignores_the_top_byte(voi
 
 static void test_rect_edges_snap_to_the_nearest_border(void) {
     puf_clear(c, PUF_BLACK);
-    puf_rect(c, 2.4f, 3.5f, 3.2f, 2.0f, PUF_RED); // 2.4 -> 2, 5.6 -> 6; 3.5 -> 4, 5.5 -> 6
+    puf_rect(c, 2.4f, 3.5f, 3.2f, 2.0f, PUF_RED);  // 2.4 -> 2, 5.6 -> 6; 3.5 -> 4, 5.5 -> 6
     CHECK(only(2, 4, 6, 6, PUF_RED));
 
     puf_clear(c, PUF_BLACK);
-    puf_rect(c, 2.6f, 3, 0.3f, 5, PUF_RED); // 2.6 -> 3 and 2.9 -> 3: too thin
+    puf_rect(c, 2.6f, 3, 0.3f, 5, PUF_RED);  // 2.6 -> 3 and 2.9 -> 3: too thin
     CHECK(blank());
 }
 
@@ -117,13 +116,13 @@ static void test_rect_clips_at_every_border(void) {
     CHECK(only(14, 13, SIZE, SIZE, PUF_GREEN));
 
     puf_clear(c, PUF_BLACK);
-    puf_rect(c, -FLT_MAX, 4, FLT_MAX, 2, PUF_GREEN); // ends at 0
+    puf_rect(c, -FLT_MAX, 4, FLT_MAX, 2, PUF_GREEN);  // ends at 0
     puf_rect(c, SIZE, 0, 4, 4, PUF_GREEN);
     puf_rect(c, 8, 8, -4, 4, PUF_GREEN);
     puf_rect(c, 8, 8, 4, -4, PUF_GREEN);
     CHECK(blank());
 
-    puf_rect(c, -1, 5, SIZE + 2, 3, PUF_GREEN); // whole rows take the other path
+    puf_rect(c, -1, 5, SIZE + 2, 3, PUF_GREEN);  // whole rows take the other path
     CHECK(only(0, 5, SIZE, 8, PUF_GREEN));
 }
 
@@ -139,7 +138,7 @@ static void test_blend_is_exact_at_both_ends_and_rounds_between(void) {
 
 static void test_rect_alpha_blends_inside_only(void) {
     puf_clear(c, PUF_BLACK);
-    puf_rect_alpha(c, 2, 2, 3, 3, 0xFF8000, 0.25f); // 64 = 0x40; (0x80 * 64 + 128) / 256 = 0x20
+    puf_rect_alpha(c, 2, 2, 3, 3, 0xFF8000, 0.25f);  // 64 = 0x40; (0x80 * 64 + 128) / 256 = 0x20
     CHECK(only(2, 2, 5, 5, 0x402000));
 }
 
@@ -159,13 +158,13 @@ static void test_outline_is_at_least_a_pixel_and_fills_up_when_thick(void) {
     CHECK(SHOWS("###", "#.#", "###"));
 
     puf_clear(c, PUF_BLACK);
-    puf_rect_outline(c, 2, 3, 5, 4, 2, PUF_CYAN); // 4 <= 2 * 2: the sides meet
+    puf_rect_outline(c, 2, 3, 5, 4, 2, PUF_CYAN);  // 4 <= 2 * 2: the sides meet
     CHECK(only(2, 3, 7, 7, PUF_CYAN));
 }
 
 static void test_outline_sides_beyond_the_canvas_stay_hidden(void) {
     puf_clear(c, PUF_BLACK);
-    puf_rect_outline(c, -3, -3, 100, 5, 1, PUF_WHITE); // bottom side at y = 1, all others outside
+    puf_rect_outline(c, -3, -3, 100, 5, 1, PUF_WHITE);  // bottom side at y = 1, all others outside
     CHECK(only(0, 1, SIZE, 2, PUF_WHITE));
 }
 
@@ -189,7 +188,7 @@ static void test_line_between_pixel_middles_covers_half_of_both(void) {
 
 static void test_thin_line_is_fainter_not_narrower(void) {
     puf_clear(c, PUF_BLACK);
-    puf_line(c, 2.5f, 5.5f, 6.5f, 5.5f, 0.25f, PUF_WHITE); // alpha 64: (255 * 64 + 128) / 256 = 64
+    puf_line(c, 2.5f, 5.5f, 6.5f, 5.5f, 0.25f, PUF_WHITE);  // alpha 64: (255 * 64 + 128) / 256 = 64
     CHECK(only(2, 5, 7, 6, 0x404040));
 }
 
@@ -247,7 +246,8 @@ static void test_circle_fast_path_equals_the_plain_formula(void) {
         for (int32_t x = 0; x < SIZE; x++) {
             float coverage = r + 0.5f - hypotf(x + 0.5f - cx, y + 0.5f - cy);
             int32_t plain = (int32_t)(puf_blend(PUF_BLACK, PUF_WHITE, coverage) & 255);
-            equal = equal && abs((int32_t)(at(c, x, y) & 255) - plain) <= 1; // float against double
+            equal =
+                equal && abs((int32_t)(at(c, x, y) & 255) - plain) <= 1;  // float against double
         }
     }
     CHECK(equal);
@@ -283,7 +283,7 @@ static void test_polygon_on_pixel_borders_is_a_rect(void) {
     CHECK(only(2, 3, 7, 9, PUF_ORANGE));
 
     puf_clear(c, PUF_BLACK);
-    puf_polygon(c, (const float[]){2, 9, 7, 9, 7, 3, 2, 3}, 4, PUF_ORANGE); // the other way round
+    puf_polygon(c, (const float[]){2, 9, 7, 9, 7, 3, 2, 3}, 4, PUF_ORANGE);  // the other way round
     CHECK(only(2, 3, 7, 9, PUF_ORANGE));
 }
 
@@ -360,7 +360,7 @@ static void test_sprite_looks_up_keys_and_skips_the_transparent(void) {
     puf_rect(c, 1, 2, 2, 1, PUF_BLACK);
     puf_rect(c, 3, 5, 1, 1, PUF_BLACK);
     puf_rect(c, 5, 5, 1, 1, PUF_BLACK);
-    CHECK(blank()); // those four pixels were all
+    CHECK(blank());  // those four pixels were all
 }
 
 static void test_sprite_cells_scale_without_gaps(void) {
@@ -371,7 +371,7 @@ static void test_sprite_cells_scale_without_gaps(void) {
     CHECK(SHOWS("######", "######", "##..##", "##..##", "######", "######"));
 
     puf_clear(c, PUF_BLACK);
-    puf_sprite(c, 0, 0, 1.5f, rows, 3, "ab", colors); // borders at 0, 1.5 -> 2, 3, 4.5 -> 5
+    puf_sprite(c, 0, 0, 1.5f, rows, 3, "ab", colors);  // borders at 0, 1.5 -> 2, 3, 4.5 -> 5
     CHECK(SHOWS("#####", "#####", "##.##", "#####", "#####"));
 }
 
@@ -384,7 +384,7 @@ static void test_text_draws_the_dots_of_the_font(void) {
 
 static void test_text_scale_is_rounded_to_whole_dots(void) {
     puf_clear(c, PUF_BLACK);
-    puf_text(c, 0.4f, -0.4f, 1.6f, PUF_WHITE, "-"); // row 3 of the glyph, dots of 2 pixels
+    puf_text(c, 0.4f, -0.4f, 1.6f, PUF_WHITE, "-");  // row 3 of the glyph, dots of 2 pixels
     CHECK(only(0, 6, 10, 8, PUF_WHITE));
     puf_clear(c, PUF_BLACK);
     puf_text(c, 0, 0, 0.49f, PUF_WHITE, "-");
@@ -393,7 +393,7 @@ static void test_text_scale_is_rounded_to_whole_dots(void) {
 
 static void test_text_breaks_lines_10_dots_apart(void) {
     puf_clear(c, PUF_BLACK);
-    puf_text(c, 1, -4, 1, PUF_WHITE, "-\n-"); // dashes in row 3: y = -1 and 9
+    puf_text(c, 1, -4, 1, PUF_WHITE, "-\n-");  // dashes in row 3: y = -1 and 9
     CHECK(only(1, 9, 6, 10, PUF_WHITE));
 }
 
@@ -423,12 +423,12 @@ static void test_every_printable_glyph_differs_and_fits_its_cell(void) {
 
 static void test_text_width_is_that_of_the_longest_line(void) {
     CHECK(puf_text_width(1, "a") == 5);
-    CHECK(puf_text_width(2, "abc") == 34); // 2 * (3 * 6 - 1)
+    CHECK(puf_text_width(2, "abc") == 34);  // 2 * (3 * 6 - 1)
     CHECK(puf_text_width(1, "a\nabcd\nab") == 23);
     CHECK(puf_text_width(1, "abcd\n") == 23);
     CHECK(puf_text_width(1, "") == 0 && puf_text_width(1, "\n\n") == 0);
     CHECK(puf_text_width(1, NULL) == 0 && puf_text_width(NAN, "a") == 0);
-    CHECK(puf_text_width(1.6f, "a") == 10); // rounded as the text is
+    CHECK(puf_text_width(1.6f, "a") == 10);  // rounded as the text is
 }
 
 static void test_textf_formats(void) {
@@ -448,7 +448,7 @@ static void test_textf_cuts_after_127_bytes(void) {
     strcat(text, "-\n-");
     puf_clear(c, PUF_BLACK);
     puf_textf(c, 0, -1260, 1, PUF_WHITE, "%s", text);
-    CHECK(only(0, 3, 5, 4, PUF_WHITE)); // "-" is byte 127; the second dash would be at y = 13
+    CHECK(only(0, 3, 5, 4, PUF_WHITE));  // "-" is byte 127; the second dash would be at y = 13
 }
 
 static void test_calls_with_nothing_to_draw_draw_nothing(void) {
@@ -512,13 +512,13 @@ static float wild_float(void) {
     uint32_t bits = random_bits();
     float any;
     switch (random_bits() % 4) {
-    case 0:
-        return wild[bits % (sizeof wild / sizeof *wild)];
-    case 1:
-        memcpy(&any, &bits, sizeof any);
-        return any;
-    default:
-        return (float)(bits % 8000) / 100 - 30;
+        case 0:
+            return wild[bits % (sizeof wild / sizeof *wild)];
+        case 1:
+            memcpy(&any, &bits, sizeof any);
+            return any;
+        default:
+            return (float)(bits % 8000) / 100 - 30;
     }
 }
 
@@ -565,7 +565,7 @@ static void test_no_argument_makes_a_call_write_outside_of_the_canvas(void) {
         draw_wildly(&wild);
         free(wild.rgb);
     }
-    CHECK(true); // reached
+    CHECK(true);  // reached
 }
 
 static void test_canvases_without_pixels_are_left_alone(void) {

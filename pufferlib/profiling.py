@@ -1,0 +1,132 @@
+"""Where the time and the machine go: named spans of the loop, and a monitor of the hardware."""
+
+import math
+import sys
+from time import perf_counter
+from types import TracebackType
+
+import psutil
+
+MEGABYTE = 1e6
+
+
+class Span:
+    """Adds up the wall-clock time spent inside its `with` blocks. Handed out by Profiler."""
+
+    __slots__ = ("_depth", "_start", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._depth == 0:  # a span inside itself counts once
+            self._start = perf_counter()
+        self._depth += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += perf_counter() - self._start
+
+
+class Profiler:
+    """Seconds per named span: `with profiler("env"): ...`, then `drain()` once an iteration.
+
+    Spans of different names may nest; the inner time then counts in both, so spans that shall add
+    up to the whole must lie side by side. Time passes until control returns: work queued on a GPU
+    is counted where the host waits for it. For one thread only.
+    """
+
+    __slots__ = ("_spans",)
+
+    def __init__(self) -> None:
+        self._spans: dict[str, Span] = {}
+
+    def __call__(self, name: str) -> Span:
+        span = self._spans.get(name)
+        if span is None:
+            span = self._spans[name] = Span()
+        return span
+
+    def drain(self) -> dict[str, float]:
+        """Seconds per span since the last drain, and start again from zero.
+
+        Every name ever used is present (0.0 if idle), in order of first use. A block that is still
+        open is counted as a whole by the drain after its end.
+        """
+        seconds = {}
+        for name, span in self._spans.items():
+            seconds[name] = span.seconds
+            span.seconds = 0.0
+        return seconds
+
+
+class SystemMonitor:
+    """How busy the machine is, sampled at most once per `interval` seconds.
+
+    `sample()` can be called every iteration: between two samples it returns the last one. Torch is
+    asked about CUDA only if the program has imported it and is using CUDA already.
+    """
+
+    def __init__(self, *, children: bool = False, interval: float = 1.0) -> None:
+        """With `children`, the memory of child processes counts too; pages they share count in
+        each of them, so the sum is an upper bound."""
+        self._process = psutil.Process()
+        self._children = children
+        self._interval = interval
+        self._sampled_at = -math.inf
+        self._sample: dict[str, float] = {}
+        self._ask_gpu_load = True
+        psutil.cpu_percent()  # starts the clock: each call measures the time since the one before
+        self._cpu_since = perf_counter()
+
+    def sample(self) -> dict[str, float]:
+        """`system/cpu` (percent of all cores, whole machine), `system/memory` (MB, this process);
+        with CUDA also `system/gpu_memory` (MB in use on the current device, by anyone) and, where
+        the driver can tell, `system/gpu` (percent). The dict is the caller's own."""
+        now = perf_counter()
+        if now - self._sampled_at >= self._interval:
+            self._sampled_at = now
+            self._sample = {
+                "system/cpu": self._cpu(now),
+                "system/memory": self._memory() / MEGABYTE,
+                **self._gpu(),
+            }
+        return dict(self._sample)
+
+    def _cpu(self, now: float) -> float:
+        if now - self._cpu_since < 0.1:  # the kernel counts in ticks of 10 ms: too few to tell
+            return math.nan
+        self._cpu_since = now
+        return float(psutil.cpu_percent())
+
+    def _memory(self) -> float:
+        resident = float(self._process.memory_info().rss)
+        if self._children:
+            for child in self._process.children(recursive=True):
+                try:
+                    resident += child.memory_info().rss
+                except psutil.Error:  # it ended between the listing and the question
+                    continue
+        return resident
+
+    def _gpu(self) -> dict[str, float]:
+        torch = sys.modules.get("torch")
+        # Asking an idle CUDA would create its context: hundreds of MB for a number nobody needs.
+        if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+            return {}
+        free, total = torch.cuda.mem_get_info()
+        sample = {"system/gpu_memory": (total - free) / MEGABYTE}
+        if self._ask_gpu_load:
+            try:
+                sample["system/gpu"] = float(torch.cuda.utilization())
+            except Exception:  # the NVML binding is missing or broken, and stays so
+                self._ask_gpu_load = False
+        return sample

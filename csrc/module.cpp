@@ -162,20 +162,21 @@ class Vec {
         check(code);
     }
 
+    // Sums, not means, so that several vectors can be added up.
     nb::dict drain() {
         PufStats stats;
         puf_vec_drain(get(), &stats);
+        nb::dict metrics;
+        for (int32_t i = 0; i < info_->num_metrics; i++)
+            metrics[info_->metrics[i].name] = stats.metrics[i];
         nb::dict out;
         out["episodes"] = stats.episodes;
-        if (stats.episodes) {
-            out["mean_reward"] = stats.return_sum / (double)stats.episodes;
-            out["min_reward"] = stats.return_min;
-            out["max_reward"] = stats.return_max;
-            out["episode_length"] = stats.length_sum / (double)stats.episodes;
-        }
-        if (stats.samples)
-            for (int32_t i = 0; i < info_->num_metrics; i++)
-                out[info_->metrics[i].name] = stats.metrics[i] / (double)stats.samples;
+        out["samples"] = stats.samples;
+        out["return_sum"] = stats.return_sum;
+        out["return_min"] = stats.return_min;
+        out["return_max"] = stats.return_max;
+        out["length_sum"] = stats.length_sum;
+        out["metric_sums"] = metrics;
         return out;
     }
 

@@ -1,0 +1,56 @@
+# One verb per chore. `make train` and `make test` set everything up first.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+CORE := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/*.def csrc/envs/*.c) CMakeLists.txt pyproject.toml
+C_FILES := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/envs/*.c csrc/tests/*.c csrc/tests/*.h)
+
+.PHONY: help train test check format native bench wheel build clean
+
+help:  ## list the verbs
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+train: build  ## train breakout with the dashboard, about a minute
+	$(BIN)/puffer train breakout
+
+test: build native  ## C tests under sanitizers, then the Python tests
+	$(BIN)/python -m pytest -n 2
+
+check: build  ## format, lint, types and layers, without changing a file
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+format: build  ## rewrite all files in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(C_FILES)
+
+native:  ## C tests under ASan, UBSan and TSan
+	csrc/tests/run.sh
+
+bench: build  ## the speed bars beside their yardsticks
+	$(BIN)/python benchmarks/bars.py
+
+wheel: build  ## a wheel in dist/
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+build: $(VENV)/.built  ## the venv with everything in it, and the C core
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -U pip
+	$(PIP) install -c constraints.txt "scikit-build-core>=0.10" "nanobind>=2.4" ninja
+	$(PIP) install -c constraints.txt torch
+	touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(CORE)
+	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot]"
+	touch $@
+
+clean:  ## remove what was built, keep the venv
+	rm -rf build dist $(VENV)/.built

@@ -1,0 +1,50 @@
+"""Fast, correct and pleasant reinforcement learning.
+
+Public names load when first used, so that `import pufferlib` stays light: it imports neither torch
+nor Gymnasium.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pufferlib import errors as errors
+    from pufferlib.env import PufferEnv as PufferEnv
+    from pufferlib.loggers import JsonlLogger as JsonlLogger
+    from pufferlib.loggers import NoLogger as NoLogger
+    from pufferlib.registry import list_envs as list_envs
+    from pufferlib.registry import make as make
+    from pufferlib.registry import register as register
+    from pufferlib.trainer import PuffeRL as PuffeRL
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "JsonlLogger": "loggers",
+    "NoLogger": "loggers",
+    "PuffeRL": "trainer",
+    "PufferEnv": "env",
+    "list_envs": "registry",
+    "make": "registry",
+    "register": "registry",
+}
+_MODULES = ("errors", "models", "ocean", "pytorch", "vectorization")
+
+__all__ = [*_HOMES, "errors"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"pufferlib.{_HOMES[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"pufferlib.{name}")
+    else:
+        raise AttributeError(f"module 'pufferlib' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES, *_MODULES])

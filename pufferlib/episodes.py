@@ -1,0 +1,146 @@
+"""What finished episodes report: their statistics, and the infos of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass
+class EpisodeStats:
+    """Sums over finished episodes; sums of two vectors add up to those of both."""
+
+    episodes: int = 0
+    return_sum: float = 0.0
+    length_sum: float = 0.0
+    return_min: float = float("inf")
+    return_max: float = float("-inf")
+    samples: dict[str, int] = field(default_factory=dict)
+    metric_sums: dict[str, float] = field(default_factory=dict)
+
+    def add(self, episode_return: float, length: float) -> None:
+        """Count one finished episode."""
+        self.episodes += 1
+        self.return_sum += episode_return
+        self.length_sum += length
+        self.return_min = min(self.return_min, episode_return)
+        self.return_max = max(self.return_max, episode_return)
+
+    def add_metric(self, name: str, value: float) -> None:
+        """Count one value of a metric."""
+        self.metric_sums[name] = self.metric_sums.get(name, 0.0) + value
+        self.samples[name] = self.samples.get(name, 0) + 1
+
+    def merge(self, other: EpisodeStats) -> None:
+        """Add the sums of `other`."""
+        self.episodes += other.episodes
+        self.return_sum += other.return_sum
+        self.length_sum += other.length_sum
+        self.return_min = min(self.return_min, other.return_min)
+        self.return_max = max(self.return_max, other.return_max)
+        for name, total in other.metric_sums.items():
+            self.metric_sums[name] = self.metric_sums.get(name, 0.0) + total
+            self.samples[name] = self.samples.get(name, 0) + other.samples[name]
+
+    def means(self) -> dict[str, float]:
+        """Return what `VectorEnv.drain_metrics` promises."""
+        out: dict[str, float] = {"episodes": float(self.episodes)}
+        if self.episodes:
+            out["mean_reward"] = self.return_sum / self.episodes
+            out["min_reward"] = self.return_min
+            out["max_reward"] = self.return_max
+            out["episode_length"] = self.length_sum / self.episodes
+        for name, total in self.metric_sums.items():
+            if self.samples[name]:
+                out[name] = total / self.samples[name]
+        return out
+
+
+class Infos(Sequence[dict[str, Any]]):
+    """A list of dicts, one for each slot, built when first looked at.
+
+    Most loops never look, and a C env ends hundreds of episodes in a step; so what a slot has to say
+    stays in arrays until someone asks. `settle` builds the dicts; a vector env calls it before those
+    arrays change if the infos are still held by then.
+    """
+
+    __slots__ = ("__weakref__", "_build", "_dicts", "_length")
+
+    def __init__(self, length: int, build: Callable[[], Mapping[int, dict[str, Any]]]) -> None:
+        self._length = length
+        self._build: Callable[[], Mapping[int, dict[str, Any]]] | None = build
+        self._dicts: list[dict[str, Any]] = []
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Build the dicts if that has not happened yet, and return them."""
+        if self._build is not None:
+            spoken = self._build()
+            self._dicts = [spoken.get(slot) or {} for slot in range(self._length)]
+            self._build = None
+        return self._dicts
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self.settle()[index]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.settle())
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __eq__(self, other: object) -> bool:
+        return self.settle() == (other.settle() if isinstance(other, Infos) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.settle())
+
+
+def finished(
+    ended: NDArray[np.bool_],
+    returns: NDArray[np.float32],
+    lengths: NDArray[np.int32],
+    seconds: float,
+) -> dict[int, dict[str, Any]]:
+    """Return slot -> {"episode": {r, l, t}} for the slots whose episode ended in this step."""
+    return {
+        int(slot): {"episode": {"r": float(returns[slot]), "l": int(lengths[slot]), "t": seconds}}
+        for slot in np.flatnonzero(ended)
+    }
+
+
+class EpisodeTracker:
+    """Sums rewards and steps per slot, for vector envs that do not do so themselves."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.stats = EpisodeStats()
+        self._returns = np.zeros(num_slots, dtype=np.float64)
+        self._lengths = np.zeros(num_slots, dtype=np.int64)
+
+    def reset(self) -> None:
+        """Forget running episodes."""
+        self._returns[:] = 0
+        self._lengths[:] = 0
+
+    def step(self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]) -> None:
+        """Add one step of every slot; close the episodes where `ended`."""
+        self._returns += rewards
+        self._lengths += masks
+        for slot in np.flatnonzero(ended):
+            self.stats.add(float(self._returns[slot]), float(self._lengths[slot]))
+            self._returns[slot] = 0
+            self._lengths[slot] = 0
+
+    def drain(self) -> EpisodeStats:
+        """Return the statistics since the last drain and start anew."""
+        stats, self.stats = self.stats, EpisodeStats()
+        return stats

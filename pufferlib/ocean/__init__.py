@@ -1,0 +1,1 @@
+"""Ocean: the suite of native C environments."""

@@ -1,0 +1,162 @@
+"""Environments by name: `register`, `make`, `list_envs`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pufferlib.errors import UsageError, unknown_name
+from pufferlib.native import NativeCreator
+from pufferlib.ocean.environment import OCEAN_REGISTRY
+
+if TYPE_CHECKING:
+    from pufferlib.vectorization import VectorEnv
+
+DEFAULT_NUM_ENVS = 256
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What `make` knows of a name: how to create one env, and with which settings."""
+
+    id: str
+    entry_point: Callable[..., Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+_registered: dict[str, EnvSpec] = {}
+
+
+def register(
+    id: str, entry_point: str | Callable[..., Any], kwargs: dict[str, Any] | None = None
+) -> None:
+    """Let `make(id)` create envs from `entry_point`, a callable or a "module:Object" string.
+
+    `kwargs` are settings that `make` passes on and callers may override. A later registration of the
+    same id replaces the earlier one.
+    """
+    if not plain(id):
+        raise UsageError(f"`id` must be a name, but got {id!r}.")
+    if not callable(entry_point) and (
+        not isinstance(entry_point, str) or entry_point.count(":") != 1
+    ):
+        raise UsageError(
+            f'`entry_point` must be a callable or "module:Object", but got {entry_point!r}.'
+        )
+    _registered[plain(id)] = EnvSpec(id, _loader(entry_point), dict(kwargs or {}))
+
+
+def list_envs() -> list[str]:
+    """Return the names that `make` takes: the Ocean suite, then what was registered."""
+    names = [*OCEAN_REGISTRY, *(spec.id for spec in _registered.values())]
+    return list(dict.fromkeys(names))
+
+
+def find(name: str) -> EnvSpec:
+    """Return the entry for `name`; an UnknownNameError offers the nearest names."""
+    wanted = plain(name)
+    if wanted in _registered:
+        return _registered[wanted]
+    ocean = {plain(id): id for id in OCEAN_REGISTRY}
+    for prefix in ("", "ocean-", "puffer-"):
+        if wanted.startswith(prefix) and wanted[len(prefix) :] in ocean:
+            id = ocean[wanted[len(prefix) :]]
+            entry = OCEAN_REGISTRY[id]
+            return EnvSpec(id, _loader(entry["entry_point"]), dict(entry.get("kwargs") or {}))
+    raise unknown_name("environment", name, list_envs())
+
+
+def make(
+    name: str,
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    backend: str | None = None,
+    seed: int | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv:
+    """Create `num_envs` envs of one name behind one VectorEnv.
+
+    Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third. Ocean envs run on C
+    threads (`num_workers` of them, all cores by default), others in a Serial loop; `backend` ("auto",
+    "threads", "serial") overrides that. `seed` is held until `reset`. Further keywords are the env's
+    own params; an unknown one is an error that offers the nearest.
+    """
+    from pufferlib.vectorization import Serial, Threads
+
+    spec = find(name)
+    settings = {**spec.kwargs, **env_kwargs}
+    envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    is_native = isinstance(spec.entry_point, NativeCreator)
+    if backend not in (None, "auto", "threads", "serial"):
+        raise unknown_name("backend", str(backend), ["auto", "threads", "serial"])
+    if backend == "threads" and not is_native:
+        raise UsageError(f"`backend` must be auto or serial for `{spec.id}`: it is not a C env.")
+
+    vecenv: VectorEnv
+    if isinstance(spec.entry_point, NativeCreator) and backend != "serial":
+        vecenv = Threads(spec.entry_point, envs, workers, **settings)
+    else:
+        vecenv = Serial(lambda: spec.entry_point(**settings), envs)
+    if seed is not None:
+        vecenv.seed(seed)
+    return vecenv
+
+
+def resolve_sizes(
+    num_envs: int | None, num_workers: int | None, envs_per_worker: int | None
+) -> tuple[int, int | None]:
+    """Return (num_envs, num_workers) from any of the three; None workers means "as many as fit"."""
+    given = {
+        "num_envs": num_envs,
+        "num_workers": num_workers,
+        "envs_per_worker": envs_per_worker,
+    }
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"`{name}` must be a whole number, but got {value!r}.")
+        if value is not None and value < 1:
+            raise UsageError(f"`{name}` must be at least 1, but got {value}.")
+    if envs_per_worker is None:
+        return num_envs or DEFAULT_NUM_ENVS, num_workers
+    if num_workers is None:
+        total = num_envs or DEFAULT_NUM_ENVS
+        if total % envs_per_worker:
+            fits = max(1, total // envs_per_worker) * envs_per_worker
+            raise UsageError(
+                f"`num_envs` must be a multiple of `envs_per_worker`, but got {total} and "
+                f"{envs_per_worker}. Try num_envs={fits}."
+            )
+        return total, total // envs_per_worker
+    total = num_workers * envs_per_worker
+    if num_envs is not None and num_envs != total:
+        raise UsageError(
+            f"`num_envs` must be num_workers x envs_per_worker, but got {num_envs} and "
+            f"{num_workers} x {envs_per_worker}. Try num_envs={total}, or leave one of them out."
+        )
+    return total, num_workers
+
+
+def plain(name: str) -> str:
+    """Return the spelling that names are compared in: lower case, `-` for `_`."""
+    return name.strip().lower().replace("_", "-")
+
+
+def _loader(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Return the callable; a "module:Object" string is imported when first called."""
+    if not isinstance(entry_point, str):
+        return entry_point
+    module_name, _, attribute = entry_point.partition(":")
+
+    def load(**kwargs: Any) -> Any:
+        try:
+            created = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                f"`entry_point` must name an importable object, but got {entry_point!r}: {error}"
+            ) from error
+        return created(**kwargs)
+
+    return load

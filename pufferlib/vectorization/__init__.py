@@ -1,0 +1,7 @@
+"""Many environments at once behind one interface."""
+
+from pufferlib.vectorization.base import Batch, VectorEnv
+from pufferlib.vectorization.serial import Serial
+from pufferlib.vectorization.threads import Threads
+
+__all__ = ["Batch", "Serial", "Threads", "VectorEnv"]

@@ -173,21 +173,17 @@ def action_layout(space: Space) -> ActionLayout:
             name = _spell("action_space", leaf.path)
             raise UsageError(f"`{name}` must have fewer than 2**31 choices, but got {leaf.space}.")
 
-    offsets, end = {}, 0
+    placed, end = {}, 0
     for leaf in discrete + boxes:
-        offsets[leaf.path] = end
+        dtype = np.dtype(np.float32 if leaf.kind == "box" else np.int32)
+        placed[leaf.path] = replace(leaf, dtype=dtype, offset=end)
         end += leaf.size * _WORD
-    dtypes = {
-        leaf.path: np.dtype(np.float32 if leaf.kind == "box" else np.int32) for leaf in leaves
-    }
     shape: tuple[int, ...] = (end // _WORD,)
     if leaves[0].path == () and leaves[0].kind in ("discrete", "box"):
         shape = leaves[0].shape
     return ActionLayout(
         space=space,
-        leaves=tuple(
-            replace(leaf, dtype=dtypes[leaf.path], offset=offsets[leaf.path]) for leaf in leaves
-        ),
+        leaves=tuple(placed[leaf.path] for leaf in leaves),
         shape=shape,
         dtype=np.dtype(np.int32 if discrete else np.float32),
         structured=_is_structured(space),

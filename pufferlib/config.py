@@ -1,0 +1,480 @@
+"""What a run can be told: a typed schema, and the layers that fill it.
+
+The dataclasses below are the one place where an option has its name, type, default, range and
+meaning. `load` fills them from, later ones winning: the defaults, the env's own ini in this
+package, the user's ini files, the command line. Section `env` holds the env's params, which only
+the env knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
+
+from pufferlib.errors import UsageError, did_you_mean, unknown_name
+
+Override: TypeAlias = tuple[str, str, str]  # section, key, text
+
+_BOOLS = {"true": True, "yes": True, "on": True, "1": True}
+_BOOLS |= {"false": False, "no": False, "off": False, "0": False}
+
+
+def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """Declare a field of a section; `low` and `high` are inclusive."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Section:
+    """A group of options; every instance has been checked, however it was made."""
+
+    def __post_init__(self) -> None:
+        for key, known in _options(type(self)).items():
+            checked = known.check(getattr(self, key), key)
+            object.__setattr__(self, key, checked)  # frozen: only here, before anyone sees it
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """Build the section from plain values; absent keys take their defaults."""
+        known = _options(cls)
+        for key in values:
+            if key not in known:
+                raise unknown_name("option", key, known)
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VecConfig(_Section):
+    """How many environments run, and where."""
+
+    num_envs: int | None = option(None, "environments; none: the family's default", low=1)
+    num_workers: int | None = option(None, "threads or processes; none: all cores", low=1)
+    envs_per_worker: int | None = option(None, "none: num_envs / num_workers", low=1)
+    backend: Literal["auto", "serial", "threads"] = option("auto", "auto: the best for the env")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig(_Section):
+    """The default policy; a policy passed in Python takes its place."""
+
+    hidden_size: int = option(128, "width of each layer", low=1, high=65536)
+    num_layers: int = option(2, "layers of the encoder", low=1, high=1024)
+    recurrent: Literal["none", "lstm", "gru", "mingru"] = option("none", "memory of the policy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(_Section):
+    """The PPO loop: budget, loss, optimizer, and what is kept of a run."""
+
+    total_timesteps: int = option(10_000_000, "steps of all slots that end the run", low=1)
+    num_iterations: int | None = option(
+        None, "iterations that end the run, instead of total_timesteps", low=1
+    )
+    seed: int = option(42, "of envs, policy and sampling", low=0, high=2**63 - 1)
+    device: str = option("auto", "auto, cpu, cuda, cuda:1, mps")
+
+    batch_size: int = option(32768, "steps per iteration, over all slots", low=1)
+    num_steps: int | None = option(
+        None, "horizon: steps per segment; none: batch_size / slots", low=1
+    )
+    minibatch_size: int | None = option(
+        None, "steps per update; none: up to four updates per epoch", low=1
+    )
+    n_epochs: int = option(4, "passes over each batch", low=1)
+
+    gamma: float = option(0.99, "discount per step", low=0, high=1)
+    gae_lambda: float = option(0.95, "0: one-step advantage, 1: full returns", low=0, high=1)
+    reward_clip: float | None = option(None, "rewards are cut to +-this", low=0)
+    reward_scale: float = option(1.0, "rewards are multiplied by this, then clipped")
+
+    clip_coef: float = option(0.2, "how far the policy's ratio may leave 1", low=0)
+    vf_coef: float = option(0.5, "weight of the value loss", low=0)
+    vf_clip_coef: float | None = option(None, "how far values may move per batch", low=0)
+    ent_coef: float = option(0.01, "weight of the entropy bonus", low=0)
+    norm_adv: bool = option(True, "advantages of a minibatch get mean 0 and deviation 1")
+    target_kl: float | None = option(None, "epochs stop early beyond this approx_kl", low=0)
+
+    optimizer: Literal["adam"] = option("adam", "update rule")
+    learning_rate: float = option(3e-4, "step size at the first update", low=0)
+    anneal_lr: bool = option(True, "the learning rate falls linearly to 0 over the run")
+    adam_beta1: float = option(0.9, "decay of the gradient's mean", low=0, high=0.999999)
+    adam_beta2: float = option(0.999, "decay of the gradient's square", low=0, high=0.999999)
+    adam_eps: float = option(1e-5, "keeps Adam's division finite", low=0)
+    max_grad_norm: float | None = option(0.5, "longer gradients are shortened to this", low=0)
+
+    engine: Literal["auto", "torch"] = option("auto", "who computes; auto: the fastest that can")
+    compile: Literal["auto", "on", "off"] = option("auto", "torch.compile; auto: on CUDA only")
+    torch_threads: int | None = option(None, "CPU threads of torch; none: all cores", low=1)
+
+    run_dir: str = option("runs", "folder that gets one folder for each run")
+    checkpoint_interval: int = option(
+        200, "iterations between checkpoints; 0: only at the end", low=0
+    )
+    log_interval: int = option(1, "iterations between two rows of the log", low=1)
+    dashboard: Literal["auto", "on", "off"] = option("auto", "auto: if the output is a terminal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All that describes a run of one environment. `env` is checked where the env is made."""
+
+    name: str
+    vec: VecConfig = field(default_factory=VecConfig)
+    env: Mapping[str, Any] = field(default_factory=dict)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold; `from_dict` reads them back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """Build a config from `to_dict`'s values; absent sections and keys take their defaults."""
+        for key in values:
+            if key not in ("name", "env", *_SECTIONS):
+                raise unknown_name("section", key, ["name", "env", *_SECTIONS])
+        sections: dict[str, Any] = {
+            name: section.from_dict(values.get(name, {})) for name, section in _SECTIONS.items()
+        }
+        return cls(name=values["name"], env=dict(values.get("env", {})), **sections)
+
+
+_SECTIONS: dict[str, type[_Section]] = {
+    "vec": VecConfig,
+    "policy": PolicyConfig,
+    "train": TrainConfig,
+}
+
+
+class Option(NamedTuple):
+    """One key of a section, as `--help` and the docs show it."""
+
+    key: str
+    type: str  # "int", "float or none", "auto | on | off"
+    default: Any
+    help: str
+
+
+class BatchShape(NamedTuple):
+    """How `batch_size` steps lie in a rollout of [segments, horizon].
+
+    Each slot contributes segments / slots segments, which follow one another in time.
+    """
+
+    segments: int
+    horizon: int
+    minibatch_segments: int  # divides `segments`
+
+
+def load(
+    env_name: str, overrides: Iterable[Override] = (), files: Iterable[Path | str] = ()
+) -> Config:
+    """Read the layers for `env_name` and return the checked config.
+
+    `overrides` come from `parse_overrides`, `files` are the user's. Raises UnknownNameError for a
+    section or key that does not exist, and UsageError for a value that does not fit; both say where
+    it was written.
+    """
+    values: dict[str, dict[str, Any]] = {"env": {}, **{name: {} for name in _SECTIONS}}
+    for setting in _settings(env_name, overrides, files):
+        key = setting.key.replace("-", "_")
+        if setting.section == "env":
+            values["env"][key] = _guess(setting.text)
+        else:
+            known = _known_option(setting)
+            values[setting.section][key] = known.check(known.parse(setting.text), setting.label)
+    return Config.from_dict({"name": env_name, **values})
+
+
+def parse_overrides(argv: Sequence[str]) -> tuple[list[Override], list[str]]:
+    """Take `--section.key value` and `--section.key=value` out of `argv`; return them and the rest.
+
+    A flag that can be true or false needs no value, nor does a param of the env. What follows a
+    bare `--` is left alone.
+    """
+    overrides: list[Override] = []
+    rest: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return overrides, [*rest, word, *words]
+        match = re.fullmatch(r"--([A-Za-z]\w*)\.([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL)
+        if match is None:
+            rest.append(word)
+            continue
+        section, key, text = match[1].lower(), match[2].replace("-", "_"), match[3]
+        if text is None:
+            text = _next_value(_Setting(section, key, "", f"--{match[1]}.{match[2]}"), words)
+        overrides.append((section, key, text))
+    return overrides, rest
+
+
+def describe(section: str) -> list[Option]:
+    """Return the options of `section` in the order of their declaration, none for `env`."""
+    if section == "env":
+        return []
+    if section not in _SECTIONS:
+        raise unknown_name("section", section, ["env", *_SECTIONS])
+    known = _options(_SECTIONS[section])
+    return [Option(key, rule.type_text(), rule.default, rule.help) for key, rule in known.items()]
+
+
+def check_train(config: TrainConfig, num_slots: int) -> BatchShape:
+    """Return how a batch divides into segments and minibatches for an env of `num_slots`.
+
+    Raises UsageError, with numbers that would fit, where it does not divide.
+    """
+    batch_size, minibatch_size = config.batch_size, config.minibatch_size
+    if batch_size % num_slots:
+        raise UsageError(
+            f"`batch_size` must be a multiple of the {num_slots} slots (agents of all envs), "
+            f"but got {batch_size}. Try {_multiples_near(batch_size, num_slots)}."
+        )
+    steps_per_slot = batch_size // num_slots
+    horizon = config.num_steps or steps_per_slot
+    if steps_per_slot % horizon:
+        raise UsageError(
+            f"`batch_size` must be a multiple of slots * `num_steps` = {num_slots} * {horizon}, "
+            f"but got {batch_size}. Try {_multiples_near(batch_size, num_slots * horizon)}, "
+            f"or `num_steps` {_divisors_near(horizon, steps_per_slot)}."
+        )
+    segments = batch_size // horizon
+    if minibatch_size is None:
+        updates = next(count for count in (4, 3, 2, 1) if segments % count == 0)
+        return BatchShape(segments, horizon, segments // updates)
+    if minibatch_size % horizon or batch_size % minibatch_size:
+        fitting = _divisors_near(minibatch_size / horizon, segments, unit=horizon)
+        raise UsageError(
+            f"`minibatch_size` must be a multiple of the horizon {horizon} and divide `batch_size` "
+            f"{batch_size}, but got {minibatch_size}. Try {fitting}."
+        )
+    return BatchShape(segments, horizon, minibatch_size // horizon)
+
+
+class _Rule(NamedTuple):
+    """What a value of one option must be."""
+
+    base: type  # int, float, bool or str
+    optional: bool
+    choices: tuple[str, ...]
+    low: float | None
+    high: float | None
+    default: Any
+    help: str
+
+    @property
+    def is_flag(self) -> bool:
+        return self.base is bool or {"on", "off"} <= set(self.choices)
+
+    def parse(self, text: str) -> object:
+        """Return the value that `text` spells, or `text` itself if it spells none of this type."""
+        word = text.strip().lower()
+        if self.optional and word == "none":
+            return None
+        if self.is_flag and word in _BOOLS:
+            return _BOOLS[word]
+        if self.base in (int, float):
+            number = _number(word)
+            return text if number is None else number
+        return word if self.choices else text.strip()
+
+    def check(self, value: object, label: str) -> object:
+        """Return `value` in the option's type, or raise UsageError naming `label`."""
+        fitted = self._fitted(value)
+        if fitted is None and not (value is None and self.optional):
+            hint = did_you_mean(str(value), self.choices)
+            given = f"`{value}`" if isinstance(value, str) else repr(value)
+            raise UsageError(f"`{label}` must be {self._requirement()}, but got {given}.{hint}")
+        return fitted
+
+    def _fitted(self, value: object) -> object:
+        if self.choices:
+            word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+            return word if word in self.choices else None
+        if self.base in (bool, str):
+            return value if isinstance(value, self.base) else None
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return None
+        try:
+            number = self.base(value)  # an infinity is no int, a huge int no float
+        except (OverflowError, ValueError):
+            return None
+        low, high = self.low, self.high
+        within = (low is None or number >= low) and (high is None or number <= high)
+        is_exact = number == value if self.base is int else math.isfinite(number)
+        return number if within and is_exact else None
+
+    def _requirement(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        text = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[self.base]
+        if self.low is not None and self.high is not None:
+            text += f" between {self.low} and {self.high}"
+        elif self.low is not None:
+            text += f" of at least {self.low}"
+        return f"{text}, or none" if self.optional else text
+
+    def type_text(self) -> str:
+        if self.choices:
+            return " | ".join(self.choices)
+        return f"{self.base.__name__} or none" if self.optional else self.base.__name__
+
+
+def _options(section: type[_Section]) -> dict[str, _Rule]:
+    """Read the rules of a section off its fields: type and choices from the annotation."""
+    hints = typing.get_type_hints(section)
+    rules = {}
+    for declared in dataclasses.fields(section):
+        hint, optional, choices = hints[declared.name], False, ()
+        if isinstance(hint, types.UnionType):
+            hint, _ = typing.get_args(hint)
+            optional = True
+        if typing.get_origin(hint) is Literal:
+            hint, choices = str, typing.get_args(hint)
+        rules[declared.name] = _Rule(
+            hint, optional, choices, default=declared.default, **declared.metadata
+        )
+    return rules
+
+
+class _Setting(NamedTuple):
+    """One line of an ini file, or one option of the command line."""
+
+    section: str
+    key: str
+    text: str
+    where: str  # "--train.gamma" or "my.ini:3"
+
+    @property
+    def label(self) -> str:
+        if self.where.startswith("--"):
+            return self.where
+        return f"{self.where}: {self.section}.{self.key}"
+
+
+def _settings(
+    env_name: str, overrides: Iterable[Override], files: Iterable[Path | str]
+) -> Iterator[_Setting]:
+    """Yield all layers, the weakest first."""
+    yield from _packaged_settings(env_name)
+    for path in files:
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise UsageError(
+                f"`--config` must name a readable ini file, but got `{path}`: {reason}."
+            ) from error
+        yield from _read_ini(text, str(path))
+    for section, key, text in overrides:
+        yield _Setting(section, key, text, f"--{section}.{key.replace('_', '-')}")
+
+
+def _packaged_settings(env_name: str) -> Iterator[_Setting]:
+    """Yield the env's own ini, if this package has one."""
+    from importlib.resources import files  # slow to import, and `puffer --help` needs none of it
+
+    name = f"{env_name.lower().replace('-', '_')}.ini"
+    if not re.fullmatch(r"\w+\.ini", name):
+        return
+    resource = files("pufferlib").joinpath("configs", name)
+    if resource.is_file():
+        yield from _read_ini(resource.read_text(encoding="utf-8"), f"configs/{name}")
+
+
+def _read_ini(text: str, source: str) -> Iterator[_Setting]:
+    """Yield the settings in order. Comments are lines with `;` or `#`, and what follows ` ;`."""
+    section = ""
+    first_line: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = re.split(r"(?:^|\s);", line, maxsplit=1)[0].strip()
+        where = f"{source}:{number}"
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1].strip().lower()
+            if section != "env" and section not in _SECTIONS:
+                raise unknown_name("section", section, ["env", *_SECTIONS], where)
+            continue
+        key, equals, value = (part.strip() for part in line.partition("="))
+        key = key.replace("-", "_")
+        if not (section and equals and key and value):
+            raise UsageError(f"{where} must be `[section]` or `key = value`, but got `{line}`.")
+        if (section, key) in first_line:
+            earlier = first_line[section, key]
+            raise UsageError(f"{where} must not set `{key}` again: line {earlier} already does.")
+        first_line[section, key] = number
+        yield _Setting(section, key, value, where)
+
+
+def _known_option(setting: _Setting) -> _Rule:
+    """Return the rule of the option that `setting` names, or raise the name nearest to it."""
+    if setting.section not in _SECTIONS:
+        raise unknown_name("section", setting.section, ["env", *_SECTIONS], setting.where)
+    known = _options(_SECTIONS[setting.section])
+    key = setting.key.replace("-", "_")
+    if key in known:
+        return known[key]
+    kind = f"key of [{setting.section}]"
+    for name, section in _SECTIONS.items():
+        if key in _options(section):  # nearer than any likeness: the right key of another section
+            raise unknown_name(kind, f"{setting.section}.{key}", [f"{name}.{key}"], setting.where)
+    raise unknown_name(kind, setting.key, known, setting.where)
+
+
+def _next_value(setting: _Setting, words: list[str]) -> str:
+    """Take the value of an option off `words`, or give a flag its "true"."""
+    rule = None if setting.section == "env" else _known_option(setting)
+    has_value = bool(words) and not words[0].startswith("--")
+    if rule is None:
+        return words.pop(0) if has_value else "true"
+    if rule.is_flag and not (has_value and words[0].lower() in {*_BOOLS, *rule.choices}):
+        return "true"
+    if not has_value:
+        raise UsageError(f"`{setting.where}` must have a value ({rule.type_text()}), but got none.")
+    return words.pop(0)
+
+
+def _guess(text: str) -> int | float | bool | str | None:
+    """Return the plainest value that `text` spells; the env's own table decides if it fits."""
+    word = text.strip().lower()
+    if word == "none":
+        return None
+    number = _number(word)
+    if number is not None:
+        return number
+    return _BOOLS.get(word, text.strip())
+
+
+def _number(word: str) -> int | float | None:
+    """Read `10_000`, `-3`, `1e6` or `0.5`; without fraction and exponent it is an int."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None
+
+
+def _multiples_near(value: int, base: int) -> str:
+    below = value // base * base
+    return " or ".join(str(multiple) for multiple in (below, below + base) if multiple)
+
+
+def _divisors_near(value: float, whole: int, unit: int = 1) -> str:
+    """Spell the divisors of `whole` on both sides of `value`, times `unit`."""
+    small = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
+    divisors = sorted({*small, *(whole // d for d in small)})
+    below = [d for d in divisors if d <= value][-1:]
+    above = [d for d in divisors if d > value][:1]
+    return " or ".join(str(d * unit) for d in below + above)

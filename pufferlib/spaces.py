@@ -352,19 +352,15 @@ def _checked(leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun) -> NDArra
         raise _misfit(noun, leaf.path, f"an array of shape {leaf.shape}", str(error)) from error
     if array.shape != leaf.shape:
         raise _misfit(noun, leaf.path, f"of shape {leaf.shape}", f"shape {array.shape}")
-    if array.dtype != dtype:
-        array = _cast(array, dtype, leaf, noun)
+    if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
+        given = f"{array.dtype}: {_brief(array)}"
+        raise _misfit(noun, leaf.path, f"of dtype {dtype}", given)
     if leaf.kind != "box" and ((array < leaf.lowest) | (array > leaf.highest)).any():
         raise _misfit(noun, leaf.path, f"a value of {leaf.space}", _brief(array))
-    return array
-
-
-def _cast(array: NDArray[Any], dtype: np.dtype[Any], leaf: Leaf, noun: Noun) -> NDArray[Any]:
-    is_number = array.dtype.kind in ("biuf" if dtype.kind == "f" else "biu")
-    if not is_number:
-        raise _misfit(noun, leaf.path, f"of dtype {dtype}", f"{array.dtype}: {_brief(array)}")
+    if array.dtype == dtype:
+        return array
     cast = array.astype(dtype)
-    if dtype.kind != "f" and not np.array_equal(cast, array):
+    if leaf.kind == "box" and dtype.kind != "f" and not np.array_equal(cast, array):
         raise _misfit(noun, leaf.path, f"within the range of {dtype}", _brief(array))
     return cast
 

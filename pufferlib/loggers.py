@@ -1,5 +1,7 @@
 """Loggers: where the numbers of a run go besides the terminal."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
@@ -7,9 +9,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pufferlib.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 @runtime_checkable

@@ -36,7 +36,7 @@ PLAIN_INTERVAL = 5.0  # seconds between two lines in a pipe
 MAX_WIDTH = 120  # wider rows are harder to read, not easier
 MARK = "><{{{o>"
 
-# Colours of middle brightness: each has a contrast of about 4.5 with black and with white.
+# Colours of middle brightness: contrast 4.1 to 5.1 with black and with white alike (WCAG formula).
 PLAIN = Style()
 STRONG = Style.parse("bold")
 QUIET = Style.parse("color(243)")

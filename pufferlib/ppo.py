@@ -1,0 +1,138 @@
+"""The loss of Proximal Policy Optimization (Schulman et al. 2017) and the numbers that watch it.
+
+Pure functions of tensors of one common shape, `[S*T]` or `[S, T]`; none waits for a device. `masks`
+is true where a step carries data: masked steps count in no mean and get no gradient. None means
+that all steps count, and costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class PpoLoss(NamedTuple):
+    """The loss to differentiate, and its detached parts."""
+
+    loss: Tensor
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy: Tensor
+    approx_kl: Tensor  # from the rollout's policy to the present one
+    old_approx_kl: Tensor  # the simple, noisier estimate of the same
+    clipfrac: Tensor
+
+
+def ppo_loss(
+    logprobs: Tensor,
+    entropy: Tensor,
+    values: Tensor,
+    *,
+    old_logprobs: Tensor,
+    old_values: Tensor,
+    advantages: Tensor,
+    returns: Tensor,
+    masks: Tensor | None = None,
+    clip_coef: float,
+    vf_coef: float,
+    ent_coef: float,
+    vf_clip_coef: float | None = None,
+    norm_adv: bool = True,
+) -> PpoLoss:
+    """Join clipped surrogate, value error and entropy: `policy + vf_coef * value - ent_coef * H`.
+
+    The first three inputs come from the present policy and carry gradients; the others come from
+    the rollout.
+    """
+    logratio = logprobs - old_logprobs
+    if masks is not None:  # a masked row may hold anything: exp of it could be inf
+        logratio = logratio.where(masks, 0.0)
+    ratio = logratio.exp()
+    if norm_adv:
+        advantages = normalise_advantages(advantages, masks)
+    surrogate = policy_loss(ratio, advantages, clip_coef, masks)
+    error = value_loss(values, returns, old_values, vf_clip_coef, masks)
+    bonus = _mean(entropy, masks)
+    loss = surrogate + vf_coef * error - ent_coef * bonus
+    with torch.no_grad():
+        ratio, logratio = ratio.detach(), logratio.detach()
+        return PpoLoss(
+            loss,
+            surrogate.detach(),
+            error.detach(),
+            bonus.detach(),
+            approx_kl(ratio, logratio, masks),
+            -_mean(logratio, masks),
+            clipfrac(ratio, clip_coef, masks),
+        )
+
+
+def policy_loss(
+    ratio: Tensor, advantages: Tensor, clip_coef: float, masks: Tensor | None = None
+) -> Tensor:
+    """Return the clipped surrogate of eq. 7, negated; `ratio` is new over old probability."""
+    clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
+    return -_mean(torch.minimum(ratio * advantages, clipped * advantages), masks)
+
+
+def value_loss(
+    values: Tensor,
+    returns: Tensor,
+    old_values: Tensor,
+    vf_clip_coef: float | None = None,
+    masks: Tensor | None = None,
+) -> Tensor:
+    """Return half the mean squared error of `values`.
+
+    With `vf_clip_coef`, moving a value further than that from its old one earns nothing.
+    """
+    if vf_clip_coef is None:
+        if masks is None:
+            return 0.5 * F.mse_loss(values, returns)
+        return 0.5 * _mean((values - returns).square(), masks)
+    clipped = old_values + (values - old_values).clamp(-vf_clip_coef, vf_clip_coef)
+    errors = torch.maximum((values - returns).square(), (clipped - returns).square())
+    return 0.5 * _mean(errors, masks)
+
+
+def approx_kl(ratio: Tensor, logratio: Tensor, masks: Tensor | None = None) -> Tensor:
+    """Estimate the KL divergence as E[(r - 1) - log r]: unbiased, and never below 0."""
+    return _mean((ratio - 1) - logratio, masks)
+
+
+def clipfrac(ratio: Tensor, clip_coef: float, masks: Tensor | None = None) -> Tensor:
+    """Return the share of steps whose ratio lies outside of the clip range."""
+    return _mean(((ratio - 1).abs() > clip_coef).float(), masks)
+
+
+def normalise_advantages(advantages: Tensor, masks: Tensor | None = None) -> Tensor:
+    """Shift and scale to mean 0 and standard deviation 1; masked steps become 0."""
+    if masks is None:
+        std, mean = torch.std_mean(advantages, correction=0)
+        return (advantages - mean) / (std + 1e-8)
+    offsets = (advantages - _mean(advantages, masks)).where(masks, 0.0)
+    return offsets / (_mean(offsets.square(), masks).sqrt() + 1e-8)
+
+
+def explained_variance(values: Tensor, returns: Tensor, masks: Tensor | None = None) -> Tensor:
+    """Return 1 - Var[returns - values] / Var[returns]: 1 is perfect, 0 no better than a constant.
+
+    It is nan where all returns are equal.
+    """
+    spread = _variance(returns, masks)
+    explained = 1 - _variance(returns - values, masks) / spread
+    return explained.where(spread > 0, torch.nan)
+
+
+def _variance(x: Tensor, masks: Tensor | None) -> Tensor:
+    return _mean((x - _mean(x, masks)).square(), masks)
+
+
+def _mean(x: Tensor, masks: Tensor | None) -> Tensor:
+    """Return the mean of the steps that count, 0 if none does."""
+    if masks is None:
+        return x.mean()
+    return x.where(masks, 0.0).sum() / masks.sum().clamp(min=1)

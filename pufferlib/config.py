@@ -55,7 +55,7 @@ class _Section:
 class VecConfig(_Section):
     """How many environments run, and where."""
 
-    num_envs: int | None = option(None, "environments; none: the family's default", low=1)
+    num_envs: int | None = option(None, "environments; none: 256", low=1)
     num_workers: int | None = option(None, "threads or processes; none: all cores", low=1)
     envs_per_worker: int | None = option(None, "none: num_envs / num_workers", low=1)
     backend: Literal["auto", "serial", "threads"] = option("auto", "auto: the best for the env")

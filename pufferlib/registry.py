@@ -100,6 +100,7 @@ def make(
         vecenv = Threads(spec.entry_point, envs, workers, **settings)
     else:
         vecenv = Serial(lambda: spec.entry_point(**settings), envs)
+    vecenv.name = spec.id
     if seed is not None:
         vecenv.seed(seed)
     return vecenv

@@ -39,6 +39,7 @@ class VectorEnv:
     and `step`: it sets `num_envs` and the spaces (or a list `self.envs` of envs that have them).
     """
 
+    name: str = ""  # as `make` was told, for people to read
     num_envs: int
     num_workers: int = 1
     envs_per_worker: int

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Builds and runs the C tests under sanitizers.
+#
+#   csrc/tests/run.sh            every csrc/tests/test_*.c under ASan + UBSan; pool and vec under TSan
+#   csrc/tests/run.sh vec snake  only test_vec.c and test_snake.c
+#
+# The core and the envs of envs.def are compiled once per sanitizer, into build/native/. A test of
+# an env includes that env's file; the copy under test gets another symbol than the one linked in.
+# JOBS (2) compilers run at once; CC (gcc) is the compiler; a test may take TEST_SECONDS (300).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+
+CC=${CC:-gcc}
+JOBS=${JOBS:-2}
+TEST_SECONDS=${TEST_SECONDS:-300}
+BUILD=build/native
+FLAGS="-std=gnu11 -Wall -Wextra -Werror -g -O1 -fno-omit-frame-pointer -ffp-contract=off -DPUF_NO_CLONES -Icsrc"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
+
+declare -A SANITIZE=(
+    [asan]="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
+    [tsan]="-fsanitize=thread"
+)
+IN_TSAN=" pool vec "
+
+# Sanitizers lay out the address space themselves; some kernels randomise more than they allow for.
+FIXED=""
+setarch -R true 2>/dev/null && FIXED="setarch -R"
+
+# One run at a time in a tree: two would write the same objects.
+mkdir -p "$BUILD"
+exec 9>"$BUILD/lock"
+command -v flock >/dev/null && flock 9
+
+passed=0
+failed=0
+
+report() { # result, sanitizer, name, rest of the line
+    printf '%-6s %-5s %-18s %s\n' "$1" "$2" "$3" "$4"
+    if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+indent() { sed 's/^/       | /' "$1"; }
+
+env_names() { sed -n 's/^ENV(\([a-z0-9_]*\)).*/\1/p' csrc/envs.def; }
+
+# Whether $1 is missing or older than one of the other files.
+stale() {
+    local object=$1 source
+    shift
+    [ -e "$object" ] || return 0
+    for source in "$@"; do [ "$source" -nt "$object" ] && return 0; done
+    return 1
+}
+
+# One line "source<TAB>object" for each object of the core and the envs of a sanitizer.
+objects() {
+    local source name
+    for source in csrc/*.c csrc/nn/*.c; do
+        [ -e "$source" ] && printf '%s\t%s\n' "$source" "$BUILD/$1/core_$(basename "$source" .c).o"
+    done
+    for name in $(env_names); do
+        printf '%s\t%s\n' "csrc/envs/$name.c" "$BUILD/$1/env_$name.o"
+    done
+}
+
+# Compiles what is out of date, then puts all of it into one archive.
+build_core() {
+    local sanitizer=$1 source object headers
+    headers=(csrc/*.h csrc/envs.def csrc/tests/run.sh)
+    mkdir -p "$BUILD/$sanitizer"
+    while IFS=$'\t' read -r source object; do
+        stale "$object" "$source" "${headers[@]}" && printf '%s\0%s\0' "$source" "$object"
+    done < <(objects "$sanitizer") |
+        xargs -0 -r -n 2 -P "$JOBS" sh -c \
+            "$CC $FLAGS ${SANITIZE[$sanitizer]} -c \"\$0\" -o \"\$1.new\" && mv \"\$1.new\" \"\$1\"" \
+            >"$BUILD/$sanitizer/core.log" 2>&1
+    if [ $? -ne 0 ]; then
+        report FAILED "$sanitizer" "(core and envs)" "does not compile"
+        indent "$BUILD/$sanitizer/core.log"
+        return 1
+    fi
+    rm -f "$BUILD/$sanitizer/libpuffer.a"
+    objects "$sanitizer" | cut -f 2 | xargs ar rcs "$BUILD/$sanitizer/libpuffer.a"
+}
+
+build_test() { # sanitizer, name
+    local under_test=""
+    [ -e "csrc/envs/$2.c" ] && under_test="-Dpuf_env_$2=puf_env_$2_under_test"
+    # shellcheck disable=SC2086
+    $CC $FLAGS ${SANITIZE[$1]} $under_test "csrc/tests/test_$2.c" -o "$BUILD/$1/test_$2" \
+        "$BUILD/$1/libpuffer.a" -lpthread -lm >"$BUILD/$1/test_$2.log" 2>&1
+}
+
+run_test() { # sanitizer, name
+    local log="$BUILD/$1/test_$2.log" start end
+    if ! [ -x "$BUILD/$1/test_$2" ]; then
+        report FAILED "$1" "$2" "does not build"
+        indent "$log"
+        return
+    fi
+    start=$(date +%s%N)
+    # shellcheck disable=SC2086
+    if timeout "$TEST_SECONDS" $FIXED "$BUILD/$1/test_$2" >"$log" 2>&1; then
+        end=$(date +%s%N)
+        report ok "$1" "$2" "$(tail -n 1 "$log")  ($(((end - start) / 1000000)) ms)"
+    else
+        report FAILED "$1" "$2" "exit code $?"
+        indent "$log"
+    fi
+}
+
+names=("$@")
+if [ ${#names[@]} -eq 0 ]; then
+    for file in csrc/tests/test_*.c; do
+        name=$(basename "$file" .c)
+        names+=("${name#test_}")
+    done
+fi
+for name in "${names[@]}"; do
+    if ! [ -e "csrc/tests/test_$name.c" ]; then
+        echo "test must be one of csrc/tests/test_*.c, but got $name" >&2
+        exit 2
+    fi
+done
+
+for sanitizer in asan tsan; do
+    chosen=()
+    for name in "${names[@]}"; do
+        [ $sanitizer = asan ] || [[ $IN_TSAN == *" $name "* ]] && chosen+=("$name")
+    done
+    [ ${#chosen[@]} -gt 0 ] || continue
+    build_core $sanitizer || continue
+    running=0
+    for name in "${chosen[@]}"; do
+        rm -f "$BUILD/$sanitizer/test_$name"
+        build_test $sanitizer "$name" &
+        running=$((running + 1))
+        if [ $running -ge "$JOBS" ]; then
+            wait -n
+            running=$((running - 1))
+        fi
+    done
+    wait
+    for name in "${chosen[@]}"; do run_test $sanitizer "$name"; done
+done
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]

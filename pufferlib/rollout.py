@@ -1,0 +1,249 @@
+"""Rollout: one iteration's experience [segments, horizon], how it is collected and cut up.
+
+A rollout of N slots holds N segments for each stretch of `horizon` steps; segment j * N + n is the
+j-th stretch of slot n. Everything is stored once, where the policy's device is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pufferlib.pytorch import (
+    PolicySpaces,
+    State,
+    map_state,
+    policy_step,
+    reset_state,
+    sample,
+    torch_dtype,
+)
+
+if TYPE_CHECKING:
+    from pufferlib.config import BatchShape
+    from pufferlib.profiling import Profiler
+    from pufferlib.vectorization import Batch, VectorEnv
+
+
+class Rollout:
+    """Tensors [S, T] of one iteration; rewritten by each `collect`."""
+
+    def __init__(
+        self,
+        shape: BatchShape,
+        num_slots: int,
+        spaces: PolicySpaces,
+        device: torch.device,
+        has_action_masks: bool,
+    ) -> None:
+        cells = (shape.segments, shape.horizon)
+        observation, action = spaces
+        self.num_slots, self.horizon = num_slots, shape.horizon
+        self.num_stretches = shape.segments // num_slots
+        self.observations = torch.zeros(
+            *cells, *observation.shape, dtype=torch_dtype(observation.dtype), device=device
+        )
+        self.actions = torch.zeros(
+            *cells, *action.shape, dtype=torch_dtype(action.dtype), device=device
+        )
+        self.action_masks = (
+            torch.ones(*cells, sum(action.nvec), dtype=torch.bool, device=device)
+            if has_action_masks
+            else None
+        )
+        self.logprobs = torch.zeros(cells, device=device)
+        self.values = torch.zeros(cells, device=device)
+        self.rewards = torch.zeros(cells, device=device)
+        self.final_values = torch.zeros(cells, device=device)  # where truncated
+        self.terminals = torch.zeros(cells, dtype=torch.bool, device=device)
+        self.truncations = torch.zeros(cells, dtype=torch.bool, device=device)
+        self.resets = torch.zeros(cells, dtype=torch.bool, device=device)  # an episode begins
+        self.masks = torch.ones(cells, dtype=torch.bool, device=device)
+        self.bootstrap = torch.zeros(shape.segments, device=device)
+        self.states: list[State] = [None] * self.num_stretches  # before each stretch, [N, ...]
+        self.all_present = True  # no slot was ever masked: losses may skip the masks
+
+    def initial_state(self) -> State:
+        """Return the recurrent state before each segment, [S, ...]; None if there is none."""
+        if all(state is None for state in self.states):
+            return None
+        example = next(state for state in self.states if state is not None)
+        zeros = map_state(torch.zeros_like, example)
+        return _concatenated([zeros if state is None else state for state in self.states])
+
+
+class Carry(NamedTuple):
+    """What one collect leaves for the next: the batch at hand and the policy's memory."""
+
+    batch: Batch
+    state: State
+    resets: Tensor  # [N]: the observation at hand begins an episode
+
+
+def begin(vecenv: VectorEnv, device: torch.device) -> Carry:
+    """Take the first batch after a reset."""
+    resets = torch.ones(vecenv.num_agents, dtype=torch.bool, device=device)
+    return Carry(vecenv.recv(), None, resets)
+
+
+@torch.no_grad()
+def collect(
+    vecenv: VectorEnv,
+    policy: nn.Module,
+    spaces: PolicySpaces,
+    rollout: Rollout,
+    carry: Carry,
+    *,
+    reward_scale: float,
+    reward_clip: float | None,
+    generator: torch.Generator,
+    profiler: Profiler,
+) -> Carry:
+    """Fill `rollout` with the next steps of every slot.
+
+    Sync vector envs only: each batch must hold all slots in order.
+    """
+    batch, state, resets = carry
+    device = rollout.values.device
+    slots = rollout.num_slots
+    in_forward, in_env, in_store = profiler("forward"), profiler("env"), profiler("store")
+    rollout.all_present = True
+    for stretch in range(rollout.num_stretches):
+        rows = slice(stretch * slots, (stretch + 1) * slots)
+        rollout.states[stretch] = state
+        for t in range(rollout.horizon):
+            with in_store:
+                observations = _to(device, batch.observations)
+                masks = batch.masks
+                if not masks.all():
+                    rollout.all_present = False
+                rollout.observations[rows, t] = observations
+                rollout.masks[rows, t] = _to(device, masks)
+                rollout.resets[rows, t] = resets
+                action_masks = None
+                if rollout.action_masks is not None:
+                    action_masks = _to(device, vecenv.action_masks)
+                    rollout.action_masks[rows, t] = action_masks
+            with in_forward:
+                output = policy_step(policy, observations, state, spaces)
+                actions, logprobs = sample(output, spaces.action, action_masks, generator)
+                state = output.state
+            with in_store:
+                rollout.actions[rows, t] = actions
+                rollout.logprobs[rows, t] = logprobs
+                rollout.values[rows, t] = output.value
+            with in_env:
+                vecenv.send(actions.cpu().numpy())
+                batch = vecenv.recv()
+            with in_store:
+                rewards = _to(device, batch.rewards)
+                if reward_scale != 1.0:
+                    rewards = rewards * reward_scale
+                if reward_clip is not None:
+                    rewards = rewards.clamp(-reward_clip, reward_clip)
+                rollout.rewards[rows, t] = rewards
+                rollout.terminals[rows, t] = _to(device, batch.terminals)
+                rollout.truncations[rows, t] = _to(device, batch.truncations)
+                ended = batch.terminals | batch.truncations
+                resets = _to(device, ended)
+            if batch.truncations.any():
+                with in_forward:
+                    rollout.final_values[rows, t] = _final_values(
+                        vecenv, policy, spaces, batch.truncations, state, device
+                    )
+            if state is not None and ended.any():
+                state = reset_state(state, resets)
+        if stretch:
+            rollout.bootstrap[(stretch - 1) * slots : stretch * slots] = rollout.values[rows, 0]
+    with in_forward:
+        # the value after the last step; an episode that just ended does not use it
+        after = policy_step(policy, _to(device, batch.observations), state, spaces)
+        rollout.bootstrap[-slots:] = after.value * _to(device, batch.masks)
+    return Carry(batch, state, resets)
+
+
+def _final_values(
+    vecenv: VectorEnv,
+    policy: nn.Module,
+    spaces: PolicySpaces,
+    truncations: Any,
+    state: State,
+    device: torch.device,
+) -> Tensor:
+    """Return the values of the final observations [N], 0 where no episode was truncated."""
+    cut = np.flatnonzero(truncations)
+    index = torch.from_numpy(cut).to(device)
+    final = _to(device, vecenv.final_observations[cut])
+    memory = map_state(lambda part: part[index], state)  # not yet reset: it lived this episode
+    values = torch.zeros(len(truncations), device=device)
+    values[index] = policy_step(policy, final, memory, spaces).value
+    return values
+
+
+class Minibatch(NamedTuple):
+    """Some whole segments of a rollout, [M, T, ...]."""
+
+    observations: Tensor
+    actions: Tensor
+    logprobs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    resets: Tensor
+    masks: Tensor | None
+    action_masks: Tensor | None
+    state: State
+
+
+def minibatches(
+    rollout: Rollout, advantages: Tensor, size: int, generator: torch.Generator
+) -> Iterator[Minibatch]:
+    """Yield all segments in random order, `size` at a time."""
+    segments = len(advantages)
+    order = torch.randperm(segments, generator=generator).to(advantages.device)
+    returns = advantages + rollout.values
+    initial = rollout.initial_state()
+    for first in range(0, segments, size):
+        chosen = order[first : first + size]
+
+        def pick(part: Tensor, chosen: Tensor = chosen) -> Tensor:
+            return part.index_select(0, chosen)
+
+        yield Minibatch(
+            observations=pick(rollout.observations),
+            actions=pick(rollout.actions),
+            logprobs=pick(rollout.logprobs),
+            values=pick(rollout.values),
+            advantages=pick(advantages),
+            returns=pick(returns),
+            resets=pick(rollout.resets),
+            masks=None if rollout.all_present else pick(rollout.masks),
+            action_masks=None if rollout.action_masks is None else pick(rollout.action_masks),
+            state=map_state(pick, initial),
+        )
+
+
+def _to(device: torch.device, array: Any) -> Tensor:
+    """Return a tensor of the array: a view on the CPU, a copy elsewhere."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.to(device)
+
+
+def _concatenated(states: list[State]) -> State:
+    """Join states of equal form along the batch."""
+    parts: list[list[Tensor]] = []
+    for state in states:
+        collected: list[Tensor] = []
+
+        def keep(part: Tensor, collected: list[Tensor] = collected) -> Tensor:
+            collected.append(part)
+            return part
+
+        map_state(keep, state)
+        parts.append(collected)
+    joined = iter([torch.cat(column) for column in zip(*parts, strict=True)])
+    return map_state(lambda _: next(joined), states[0])

@@ -1,0 +1,462 @@
+"""PuffeRL: PPO from experience to updated weights, one iteration at a time.
+
+    trainer = PuffeRL(pufferlib.make("breakout"))
+    while not trainer.done:
+        trainer.evaluate()      # collect a rollout
+        trainer.train()         # advantages, then minibatches of loss and update
+        trainer.mean_and_log()  # numbers to loggers and dashboard
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pufferlib import checkpoint
+from pufferlib.advantage import compute_advantages
+from pufferlib.config import TrainConfig, check_train
+from pufferlib.dashboard import Dashboard, make_dashboard
+from pufferlib.errors import PufferError, UsageError
+from pufferlib.loggers import Logger, SafeLogger
+from pufferlib.models import make_policy
+from pufferlib.ppo import PpoLoss, explained_variance, ppo_loss
+from pufferlib.profiling import Profiler, SystemMonitor
+from pufferlib.pytorch import (
+    State,
+    evaluate_actions,
+    map_state,
+    mode,
+    policy_sequence,
+    policy_spaces,
+    policy_step,
+    sample,
+    unwrapped,
+)
+from pufferlib.rollout import Carry, Minibatch, Rollout, begin, collect, minibatches
+
+if TYPE_CHECKING:
+    from pufferlib.vectorization import VectorEnv
+
+_LOSSES = PpoLoss._fields[1:]
+
+
+class PuffeRL:
+    """Trains `policy` on `env` with PPO. Keywords are the fields of `config.TrainConfig`.
+
+    The trainer owns the stepping of `env` from here on; the caller still closes both. `policy=None`
+    builds one that fits the spaces. The seed is given to the env unless one is held already.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        policy: nn.Module | None = None,
+        *,
+        logger: Logger | Iterable[Logger] | None = None,
+        **settings: Any,
+    ) -> None:
+        _check_env(env)
+        self.config = _fitted_config(settings, env.num_agents)
+        self.env = env
+        self.shape = check_train(self.config, env.num_agents)
+        self.device = _device(self.config.device)
+        if self.config.torch_threads is not None:
+            torch.set_num_threads(self.config.torch_threads)
+
+        self.spaces = policy_spaces(env)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            self.policy = (make_policy(env) if policy is None else policy).to(self.device)
+        # one pass over all segments must not depend on the device, so the order is drawn on the CPU
+        self._order_rng = torch.Generator().manual_seed(self.config.seed)
+        self._sample_rng = torch.Generator(self.device).manual_seed(self.config.seed + 1)
+        self._runner = self._compiled(self.policy)
+        self._parameters = [p for p in self.policy.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise UsageError("`policy` must have parameters that require gradients, but has none.")
+        self.optimizer = torch.optim.Adam(
+            self._parameters,
+            lr=self.config.learning_rate,
+            betas=(self.config.adam_beta1, self.config.adam_beta2),
+            eps=self.config.adam_eps,
+            fused=self.device.type in ("cpu", "cuda"),
+        )
+        self.learning_rate = self.config.learning_rate
+        self.num_parameters = sum(p.numel() for p in self._parameters)
+        self.engine = "torch"
+
+        self.rollout = Rollout(
+            self.shape, env.num_agents, self.spaces, self.device, env.action_masks is not None
+        )
+        self.iteration = 0
+        self.steps = 0
+        self._uptime = 0.0  # of earlier parts of the run, before a checkpoint
+        self._episode_log: dict[str, float] = {}
+        self._loss_log: dict[str, float] = {}
+        self._profiler = Profiler()
+        self._monitor = SystemMonitor()
+        self._logger = SafeLogger(_as_loggers(logger))
+        self._dashboard: Dashboard | None = None
+        self._closed = False
+        self._carry = self._start_env()
+        self._started = self._last_evaluate = self._last_log = time.perf_counter()
+
+    # ---- The three calls of an iteration -------------------------------------------------------
+
+    def evaluate(self) -> dict[str, float]:
+        """Collect one rollout; return statistics of the episodes that finished in it.
+
+        Where none finished, those of the last rollout in which any did are repeated.
+        """
+        self._carry = collect(
+            self.env,
+            self._runner,
+            self.spaces,
+            self.rollout,
+            self._carry,
+            reward_scale=self.config.reward_scale,
+            reward_clip=self.config.reward_clip,
+            generator=self._sample_rng,
+            profiler=self._profiler,
+        )
+        self.steps += self.config.batch_size
+        episodes = self.env.drain_metrics()
+        if episodes["episodes"]:
+            self._episode_log = episodes
+        now = time.perf_counter()
+        sps = self.config.batch_size / (now - self._last_evaluate)
+        self._last_evaluate = now
+        blank = dict.fromkeys(
+            ("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan
+        )
+        return {**blank, **self._episode_log, "episodes": episodes["episodes"], "sps": sps}
+
+    def train(self) -> dict[str, float]:
+        """Update the policy on the last rollout; return the means of its losses."""
+        config, rollout = self.config, self.rollout
+        with self._profiler("advantage"):
+            advantages = compute_advantages(
+                rollout.rewards,
+                rollout.values,
+                rollout.bootstrap,
+                rollout.terminals,
+                rollout.truncations,
+                rollout.final_values,
+                None if rollout.all_present else rollout.masks,
+                gamma=config.gamma,
+                gae_lambda=config.gae_lambda,
+            )
+        with self._profiler("update"):
+            rate = self._anneal()
+            size = self.shape.minibatch_segments
+            rows: list[Tensor] = []
+            for _ in range(config.n_epochs):
+                for minibatch in minibatches(rollout, advantages, size, self._order_rng):
+                    rows.append(self._update(minibatch))
+                if config.target_kl is not None and rows[-1][_LOSSES.index("approx_kl")] > (
+                    config.target_kl
+                ):
+                    break
+            variance = explained_variance(
+                rollout.values,
+                advantages + rollout.values,
+                None if rollout.all_present else rollout.masks,
+            )
+            means = torch.stack(rows).mean(0).tolist()  # the one wait for the device
+        self.iteration += 1
+        losses = dict(zip((*_LOSSES, "grad_norm"), means, strict=True))
+        self._loss_log = {
+            **losses,
+            "explained_variance": float(variance),
+            "learning_rate": rate,
+            "updates": float(len(rows)),
+        }
+        if not all(map(math.isfinite, means)):
+            bad = next(name for name, value in losses.items() if not math.isfinite(value))
+            raise PufferError(
+                f"`{bad}` must stay finite, but is {losses[bad]} in iteration {self.iteration}. "
+                "Try a lower learning_rate, or look for NaN in observations and rewards."
+            )
+        return dict(self._loss_log)
+
+    def mean_and_log(self) -> dict[str, float]:
+        """Join the numbers of this iteration, hand them to loggers and dashboard, return them."""
+        now = time.perf_counter()
+        elapsed, self._last_log = now - self._last_log, now
+        spans = self._profiler.drain()
+        episodes = dict(self._episode_log)
+        common = ("mean_reward", "min_reward", "max_reward", "episode_length", "episodes")
+        log: dict[str, float] = {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "total_steps": self.num_iterations * self.config.batch_size,
+            "sps": self.config.batch_size / elapsed,
+            "uptime": self.uptime,
+            "eta": (self.num_iterations - self.iteration) * elapsed,
+            **{key: episodes.pop(key, math.nan) for key in common},
+            **{f"env/{key}": value for key, value in episodes.items()},
+            **self._loss_log,
+            **{f"time/{key}": value for key, value in spans.items()},
+            "time/other": max(0.0, elapsed - sum(spans.values())),
+            **self._monitor.sample(),
+        }
+        if self.iteration % self.config.log_interval == 0:
+            self._logger.log(log, self.steps)
+        self.dashboard.update(log)
+        return log
+
+    def _update(self, minibatch: Minibatch) -> Tensor:
+        """Take one optimizer step; return losses and gradient norm as one tensor."""
+        config = self.config
+        output = policy_sequence(
+            self._runner, minibatch.observations, minibatch.state, minibatch.resets, self.spaces
+        )
+        action_masks = minibatch.action_masks
+        logprobs, entropy = evaluate_actions(
+            output,
+            self.spaces.action,
+            minibatch.actions.flatten(0, 1),
+            None if action_masks is None else action_masks.flatten(0, 1),
+        )
+        parts = ppo_loss(
+            logprobs,
+            entropy,
+            output.value,
+            old_logprobs=minibatch.logprobs.flatten(),
+            old_values=minibatch.values.flatten(),
+            advantages=minibatch.advantages.flatten(),
+            returns=minibatch.returns.flatten(),
+            masks=None if minibatch.masks is None else minibatch.masks.flatten(),
+            clip_coef=config.clip_coef,
+            vf_coef=config.vf_coef,
+            ent_coef=config.ent_coef,
+            vf_clip_coef=config.vf_clip_coef,
+            norm_adv=config.norm_adv,
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        parts.loss.backward()  # type: ignore[no-untyped-call]
+        limit = math.inf if config.max_grad_norm is None else config.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(self._parameters, limit)
+        self.optimizer.step()
+        return torch.stack((*parts[1:], norm.detach()))
+
+    # ---- Schedule --------------------------------------------------------------------------------
+
+    @property
+    def num_iterations(self) -> int:
+        """Iterations in the run's budget."""
+        if self.config.num_iterations is not None:
+            return self.config.num_iterations
+        return max(1, self.config.total_timesteps // self.config.batch_size)
+
+    @property
+    def done(self) -> bool:
+        """Whether the budget is spent."""
+        return self.iteration >= self.num_iterations
+
+    @property
+    def uptime(self) -> float:
+        """Seconds of this run, the parts before a resume included."""
+        return self._uptime + time.perf_counter() - self._started
+
+    def _anneal(self) -> float:
+        """Set and return the step size of this iteration."""
+        left = 1.0 - self.iteration / self.num_iterations
+        rate = self.learning_rate * (max(0.0, left) if self.config.anneal_lr else 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    # ---- Acting, saving, ending ------------------------------------------------------------------
+
+    @torch.no_grad()
+    def predict(
+        self, observations: Any, state: State = None, deterministic: bool = True
+    ) -> tuple[np.ndarray[Any, Any], State]:
+        """Return actions for a batch of observations, and the policy's next state."""
+        rows = torch.as_tensor(np.asarray(observations), device=self.device)
+        output = policy_step(self._runner, rows, state, self.spaces)
+        if deterministic:
+            actions = mode(output, self.spaces.action)
+        else:
+            actions, _ = sample(output, self.spaces.action, None, self._sample_rng)
+        return actions.cpu().numpy(), output.state
+
+    def save_checkpoint(
+        self, path: str | Path, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write all that the run needs to go on to one file, atomically.
+
+        `metadata` is any JSON value; `load_checkpoint` returns it.
+        """
+        checkpoint.save(path, self._tensors(), self._facts(), metadata)
+
+    def load_checkpoint(self, path: str | Path) -> Any:
+        """Take over what `save_checkpoint` wrote for the same policy; return its metadata.
+
+        The run continues where it was: weights, optimizer, counters and random numbers, and the
+        envs where they could give their state. Nothing in the file is executed.
+        """
+        saved = checkpoint.load(path)
+        checkpoint.restore_module(unwrapped(self.policy), saved.tensors, "policy/")
+        checkpoint.restore_optimizer(self.optimizer, saved.tensors, saved.facts["optimizer"])
+        self._order_rng.set_state(saved.tensors["rng/order"])
+        self._sample_rng.set_state(saved.tensors["rng/sample"])
+        torch.set_rng_state(saved.tensors["rng/torch"])
+        self.iteration = int(saved.facts["iteration"])
+        self.steps = int(saved.facts["steps"])
+        self.learning_rate = float(saved.facts["learning_rate"])
+        self._uptime = float(saved.facts["uptime"])
+        self._started = self._last_log = self._last_evaluate = time.perf_counter()
+        self._episode_log = dict(saved.facts["episode_log"])
+        if "env/state" in saved.tensors:
+            self.env.restore(saved.tensors["env/state"].numpy())
+            state = checkpoint.unpack(saved.facts["state"], saved.tensors, "state/")
+            self._carry = Carry(
+                self.env.recv(),
+                map_state(lambda part: part.to(self.device), state),
+                saved.tensors["carry/resets"].to(self.device),
+            )
+        return saved.metadata
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {
+            f"policy/{name}": part for name, part in unwrapped(self.policy).state_dict().items()
+        }
+        tensors |= checkpoint.optimizer_tensors(self.optimizer)
+        tensors["rng/order"] = self._order_rng.get_state()
+        tensors["rng/sample"] = self._sample_rng.get_state()
+        tensors["rng/torch"] = torch.get_rng_state()
+        env_state = self.env.snapshot()
+        if env_state is not None:
+            tensors["env/state"] = torch.from_numpy(env_state)
+            tensors["carry/resets"] = self._carry.resets
+            tensors |= checkpoint.pack(self._carry.state, "state/")[1]
+        return tensors
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "uptime": self.uptime,
+            "learning_rate": self.learning_rate,
+            "episode_log": self._episode_log,
+            "optimizer": checkpoint.optimizer_facts(self.optimizer),
+            "state": checkpoint.pack(self._carry.state, "state/")[0],
+            "train": {field.name: getattr(self.config, field.name) for field in fields(self.config)},
+        }
+
+    @property
+    def dashboard(self) -> Dashboard:
+        """The display of this run, begun when first asked for."""
+        if self._dashboard is None:
+            self._dashboard = make_dashboard(
+                self.config.dashboard,
+                env_name=self.env.name or type(self.env).__name__,
+                num_parameters=self.num_parameters,
+                device=str(self.device),
+                engine=self.engine,
+                total_steps=self.num_iterations * self.config.batch_size,
+            )
+            self._dashboard.__enter__()
+        return self._dashboard
+
+    def finish(self, paths: Mapping[str, str] | None = None) -> None:
+        """Show the summary of a run that went well, then close."""
+        self.dashboard.finish(paths)
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back and close the loggers. Safe to call twice; `env` stays open."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._dashboard is not None:
+            self._dashboard.close()
+        self._logger.close()
+
+    def __enter__(self) -> PuffeRL:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start_env(self) -> Carry:
+        if self.env._next_seed is None:
+            self.env.seed(self.config.seed)
+        self.env.reset()
+        return begin(self.env, self.device)
+
+    def _compiled(self, policy: nn.Module) -> nn.Module:
+        wanted = self.config.compile == "on" or (
+            self.config.compile == "auto" and self.device.type == "cuda"
+        )
+        already = hasattr(policy, "_orig_mod")
+        return torch.compile(policy) if wanted and not already else policy  # type: ignore[return-value]
+
+
+def _signature() -> inspect.Signature:
+    """Spell out the options of TrainConfig, so that help() and editors show them."""
+    own = inspect.signature(PuffeRL.__init__)
+    given = [part for part in own.parameters.values() if part.kind is not part.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+        )
+        for field in fields(TrainConfig)
+    ]
+    return inspect.Signature(given[1:] + options)
+
+
+PuffeRL.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+def _check_env(env: Any) -> None:
+    missing = [name for name in ("reset", "send", "recv", "num_agents") if not hasattr(env, name)]
+    if missing:
+        raise UsageError(
+            f"`env` must be a VectorEnv, but got {type(env).__name__}. "
+            "Try `pufferlib.make(...)` or a class of `pufferlib.vectorization`."
+        )
+
+
+def _fitted_config(settings: Mapping[str, Any], num_slots: int) -> TrainConfig:
+    """Check the settings. A batch size that nobody chose is rounded to fit the slots."""
+    config = TrainConfig.from_dict(settings)
+    if "batch_size" in settings or config.batch_size % num_slots == 0:
+        return config
+    rounded = max(1, config.batch_size // num_slots) * num_slots
+    return TrainConfig.from_dict({**settings, "batch_size": rounded})
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"`device` must be auto, cpu, cuda or cuda:N, but got {name!r}.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"`device` must be present, but {name!r} is not. Try device='cpu'.")
+    return device
+
+
+def _as_loggers(logger: Logger | Iterable[Logger] | None) -> list[Logger]:
+    if logger is None:
+        return []
+    return list(logger) if isinstance(logger, Iterable) else [logger]

@@ -1,0 +1,237 @@
+// connect4 - drop stones into a 7 x 6 grid; four in a line win.
+//
+// An agent sees the 42 cells row by row from the top, own stones +1, the other side's -1, empty 0,
+// and chooses a column. Full columns are masked; a stone thrown at one all the same goes into the
+// next open column to its right, around the edge. A coin decides who begins. Win +1, loss -1,
+// draw 0; score is that sum, perf 1, 0 or 0.5.
+//
+// opponent = scripted, random: one agent; a step is its move and the answer.
+// opponent = self: two agents; a step is one move. The agent that waits stays present: its mask
+// leaves only column 0, which does nothing, and it sees the board at half strength (+-0.5). So
+// its row has a sure action and no policy gradient, its value is learnt apart from the mover's, and
+// a loss reaches the loser's slot in the very step of the winning move. Score and perf are those of
+// agent 0. A policy trained one way plays the other way unchanged.
+#include "puf_env.h"
+
+enum { ROWS = 6, COLS = 7, CELLS = ROWS * COLS, PITCH = ROWS + 1 };
+enum { SCRIPTED, SELF, RANDOM };
+
+// Column c, row r from the bottom is bit PITCH * c + r. The bit above each column stays 0, so that
+// no line of four runs from one column's top into the next one's bottom.
+typedef uint64_t Bits;
+static const Bits BOTTOM = 0x0040810204081u;  // bits 0, 7, 14, ...
+static const Bits BOARD = 0x0040810204081u * ((1u << ROWS) - 1);
+
+typedef struct {
+    PufSlots slots;
+    Bits stones[2];  // of agent 0, and of agent 1 or the opponent
+    int32_t mover;   // whose turn it is: 0 or 1
+    int32_t last;    // bit of the last stone; -1 on an empty board
+    float score, perf, draw, moves;
+    int32_t opponent;
+    float opponent_random;
+} Connect4;
+
+static const PufField params[] = {
+    PUF_PARAM_CHOICE(Connect4, opponent, SCRIPTED, 3, "scripted|self|random",
+                     "a program, a second agent, or any legal move"),
+    PUF_PARAM_F32(Connect4, opponent_random, 0.1, 0, 1,
+                  "share of the scripted opponent's moves that are random"),
+};
+
+static const PufField metrics[] = {
+    PUF_METRIC(Connect4, score, "1 for a win, -1 for a loss"),
+    PUF_METRIC(Connect4, perf, "1 for a win, 0.5 for a draw"),
+    PUF_METRIC(Connect4, draw, "share of drawn games"),
+    PUF_METRIC(Connect4, moves, "stones on the board at the end"),
+};
+
+// ---- Bits ---------------------------------------------------------------------------------------
+
+static inline Bits column(int32_t col) { return (Bits)((1u << ROWS) - 1) << (PITCH * col); }
+
+// The cell in each open column where the next stone comes to rest.
+static inline Bits landings(const Connect4* env) {
+    return ((env->stones[0] | env->stones[1]) + BOTTOM) & BOARD;
+}
+
+static const int32_t directions[4] = {1, PITCH - 1, PITCH, PITCH + 1};
+
+static inline bool has_four(Bits stones) {
+    Bits fours = 0;
+    for (int32_t i = 0; i < 4; i++) {
+        Bits pairs = stones & (stones >> directions[i]);
+        fours |= pairs & (pairs >> 2 * directions[i]);
+    }
+    return fours != 0;
+}
+
+// Cells that would complete four in a line, whether or not a stone can land there yet.
+static inline Bits completions(Bits stones) {
+    Bits cells = 0;
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t d = directions[i];
+        Bits below = stones << d, above = stones >> d;
+        Bits two_below = below & (stones << 2 * d), two_above = above & (stones >> 2 * d);
+        cells |= (two_below & (stones << 3 * d)) | (two_below & above) | (below & two_above) |
+                 (two_above & (stones >> 3 * d));
+    }
+    return cells & BOARD;
+}
+
+// ---- Rules --------------------------------------------------------------------------------------
+
+static void place(Connect4* env, Bits cell) {
+    env->stones[env->mover] |= cell;
+    env->last = __builtin_ctzll(cell);
+    env->mover ^= 1;
+}
+
+// Where a stone thrown at `col` lands: there, or in the next open column to the right.
+static Bits landing(const Connect4* env, int32_t col) {
+    const Bits open = landings(env);
+    while (!(open & column(col))) col = col == COLS - 1 ? 0 : col + 1;
+    return open & column(col);
+}
+
+// One of the cells, by weight of their columns.
+static Bits pick(Connect4* env, Bits cells, const int32_t weights[COLS]) {
+    int32_t total = 0;
+    for (int32_t col = 0; col < COLS; col++) total += cells & column(col) ? weights[col] : 0;
+    int32_t left = puf_rand_int(&env->slots.rng, total);
+    for (int32_t col = 0; col < COLS; col++) {
+        left -= cells & column(col) ? weights[col] : 0;
+        if (left < 0) return cells & column(col);
+    }
+    return 0;
+}
+
+// The opponent's move: win, else block, else lean to the centre and open no win above the stone.
+static Bits answer(Connect4* env) {
+    static const int32_t even[COLS] = {1, 1, 1, 1, 1, 1, 1}, centre[COLS] = {1, 2, 3, 4, 3, 2, 1};
+    const Bits open = landings(env);
+    if (env->opponent == RANDOM || puf_rand(&env->slots.rng) < env->opponent_random)
+        return pick(env, open, even);
+    Bits wins = open & completions(env->stones[env->mover]);
+    if (wins) return pick(env, wins, even);
+    const Bits threats = completions(env->stones[env->mover ^ 1]);
+    if (open & threats) return pick(env, open & threats, even);
+    const Bits safe = open & ~(threats >> 1);
+    return pick(env, safe ? safe : open, centre);
+}
+
+// Looks for the end of a game after a stone of `who`; winner 1 or -1 from agent 0's side.
+static PufStatus settle(Connect4* env, int32_t who) {
+    const bool won = has_four(env->stones[who]);
+    const Bits occupied = env->stones[0] | env->stones[1];
+    if (!won && occupied != BOARD) return PUF_RUNNING;
+    env->score = !won ? 0 : who == 0 ? 1 : -1;
+    env->perf = 0.5f + 0.5f * env->score;
+    env->draw = !won;
+    env->moves = (float)__builtin_popcountll(occupied);
+    puf_reward(&env->slots, 0, env->score);
+    if (env->opponent == SELF) puf_reward(&env->slots, 1, -env->score);
+    return PUF_TERMINATED;
+}
+
+static void reset(Connect4* env) {
+    env->stones[0] = env->stones[1] = 0;
+    env->last = -1;
+    env->mover = puf_rand_int(&env->slots.rng, 2);
+    if (env->mover == 1 && env->opponent != SELF) place(env, answer(env));
+}
+
+static PufStatus step(Connect4* env) {
+    int32_t mover = env->mover;
+    place(env, landing(env, puf_action(&env->slots, mover)));
+    PufStatus status = settle(env, mover);
+    if (status != PUF_RUNNING || env->opponent == SELF) return status;
+    place(env, answer(env));
+    return settle(env, 1);
+}
+
+// ---- Observations -------------------------------------------------------------------------------
+
+typedef int32_t Lanes __attribute__((vector_size(16)));
+typedef float FloatLanes __attribute__((vector_size(16)));
+
+// Four columns of one row, whose first cell is bit 0 of both: own +1, other -1.
+static inline FloatLanes seen(Bits own, Bits other) {
+    const Lanes cells = {1, 1 << PITCH, 1 << 2 * PITCH, 1 << 3 * PITCH};
+    Lanes mine = ((int32_t)own & cells) == cells, theirs = ((int32_t)other & cells) == cells;
+    return __builtin_convertvector(theirs - mine, FloatLanes);  // a true lane is -1
+}
+
+static inline void look(const Connect4* env, int32_t agent) {
+    const bool waits = env->mover != agent;
+    const float strength = waits ? 0.5f : 1;
+    const Bits own = env->stones[agent], other = env->stones[agent ^ 1];
+    float* obs = puf_obs_f32(&env->slots, agent);
+    for (int32_t row = ROWS - 1; row >= 0; row--, obs += COLS) {
+        const int32_t third = 3 * PITCH + row;  // columns 0..3 and 3..6 overlap in column 3
+        FloatLanes left = strength * seen(own >> row, other >> row);
+        FloatLanes right = strength * seen(own >> third, other >> third);
+        memcpy(obs, &left, sizeof left);
+        memcpy(obs + 3, &right, sizeof right);
+    }
+    uint8_t* mask = puf_action_mask(&env->slots, agent);
+    const Bits open = landings(env);
+    for (int32_t col = 0; col < COLS; col++) mask[col] = waits ? col == 0 : !!(open & column(col));
+}
+
+static void observe(const Connect4* env) {
+    look(env, 0);
+    if (env->opponent == SELF) look(env, 1);
+}
+
+// ---- Picture ------------------------------------------------------------------------------------
+
+enum { PIXELS = 64, MARGIN = 16, HEADER = 44, FOOTER = 26 };
+
+static void draw_stone(PufCanvas* canvas, float x, float y, float radius, uint32_t color) {
+    puf_circle(canvas, x, y, radius, color);
+    puf_ring(canvas, x, y, 0.78f * radius, 0.12f * radius, puf_blend(color, PUF_BLACK, 0.22f));
+}
+
+static void render(const Connect4* env, PufCanvas* canvas) {
+    static const uint32_t colors[2] = {PUF_RED, PUF_YELLOW};
+    const float radius = 0.4f * PIXELS;
+    puf_clear(canvas, PUF_INK);
+    puf_rect(canvas, MARGIN / 2, HEADER, COLS * PIXELS + MARGIN, ROWS * PIXELS + MARGIN, 0x2A5BC4);
+    puf_rect_outline(canvas, MARGIN / 2, HEADER, COLS * PIXELS + MARGIN, ROWS * PIXELS + MARGIN, 4,
+                     0x1D439A);
+    for (int32_t col = 0; col < COLS; col++) {
+        float x = MARGIN + ((float)col + 0.5f) * PIXELS;
+        for (int32_t row = 0; row < ROWS; row++) {
+            float y = HEADER + MARGIN / 2 + ((float)(ROWS - 1 - row) + 0.5f) * PIXELS;
+            int32_t bit = PITCH * col + row;
+            puf_circle(canvas, x, y, radius + 3, 0x1D439A);
+            if ((env->stones[0] | env->stones[1]) >> bit & 1)
+                draw_stone(canvas, x, y, radius, colors[env->stones[1] >> bit & 1]);
+            else
+                puf_circle(canvas, x, y, radius, PUF_INK);
+            if (bit == env->last) puf_ring(canvas, x, y, radius + 3, 4, PUF_WHITE);
+        }
+        puf_textf(canvas, x - 5, HEADER + MARGIN + ROWS * PIXELS + 8, 2, PUF_GREY, "%d", (int)col);
+    }
+    static const char* const names[] = {"SCRIPT", "AGENT 1", "RANDOM"};
+    draw_stone(canvas, MARGIN + 8, HEADER / 2, 10, colors[0]);
+    puf_text(canvas, MARGIN + 26, HEADER / 2 - 7, 2, PUF_PAPER, "AGENT 0");
+    draw_stone(canvas, MARGIN + 148, HEADER / 2, 10, colors[1]);
+    puf_text(canvas, MARGIN + 166, HEADER / 2 - 7, 2, PUF_PAPER, names[env->opponent]);
+    puf_textf(canvas, MARGIN + 342, HEADER / 2 - 7, 2, PUF_GREY, "STONES %d",
+              __builtin_popcountll(env->stones[0] | env->stones[1]));
+}
+
+static void shape(const void* self, PufLayout* layout) {
+    layout->agents = ((const Connect4*)self)->opponent == SELF ? 2 : 1;
+}
+
+PUF_ENV(connect4, Connect4, .doc = "drop stones; four in a line win", .family = "boards",
+        .shape = shape,
+        .layout = {.agents = 1,
+                   .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {CELLS}, .low = -1, .high = 1},
+                   .actions = PUF_DISCRETE(COLS),
+                   .action_masks = true,
+                   .width = COLS * PIXELS + 2 * MARGIN,
+                   .height = ROWS * PIXELS + MARGIN + HEADER + FOOTER});

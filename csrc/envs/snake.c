@@ -1,0 +1,417 @@
+// snake - many snakes on one board: eat, grow, and run into nothing.
+//
+// One tick, for all snakes at once:
+// 1. Each snake turns to the direction of its action (0 up, 1 right, 2 down, 3 left); an action
+//    against its own neck is ignored. Its tail leaves its cell, unless the snake has still to grow.
+// 2. Heads move. A head dies in a wall, in any body (a cell that a tail just left is free), and
+// when
+//    two heads enter one cell: both die, and the food of that cell stays.
+// 3. A head on food grows its snake by one, from the next tick on, up to `max_length`.
+// 4. The dead leave the board, or turn into food with `leave_corpse`. That ends their own episode;
+//    they start anew on a random empty cell at once. A snake that finds none waits, masked.
+//    Then food is put on random empty cells until there are `num_food` again.
+// A new snake is one cell that unfolds to its length as it moves.
+//
+// What a snake sees is the square of 2 x vision + 1 cells around its head, in codes:
+//     0 food, 1 empty, 2 wall, 3 head of another, 4 body of another, 5 own body, 6 own head.
+// Codes rise from good to deadly, so that even a linear layer can tell them apart. With
+// `obs = planes` it is five 0/1 planes of the same window: food, wall, heads, bodies, own body.
+#include "puf_env.h"
+
+// What a cell of the board holds; OWN and SELF exist in windows only. Snake k's body is BODY + k.
+enum { FOOD, EMPTY, WALL, HEAD, BODY, OWN, SELF, NUM_PLANES = 5 };
+enum { OBS_WINDOW, OBS_PLANES };
+enum { MAX_AGENTS = 252, MAX_VISION = 10, NUM_TRIES = 32, LANES = 16 };
+
+// How a tick went for a snake. MET and MET_ON_FOOD: its head entered the cell of another head.
+enum { MOVED, ATE, CRASHED, MET, MET_ON_FOOD };
+
+typedef struct {
+    uint16_t head;      // index of the head cell in the snake's ring, counted on without end
+    uint16_t size;      // cells on the board; 0 while it waits for an empty cell
+    uint16_t length;    // cells once it has unfolded
+    uint8_t direction;  // of its last move
+    uint8_t fate;
+} Snake;
+
+// The arena holds snakes [num_agents], their rings of cells [num_agents, capacity] and the board,
+// which has a wall of `vision` cells around it, so that no window ever leaves it.
+typedef struct {
+    PufSlots slots;
+    int32_t food;  // on the board
+    float score, perf;
+    int32_t width, height, num_agents, num_food, vision, initial_length, max_length, target_length;
+    int32_t max_steps, leave_corpse, obs;
+    float reward_food, reward_death;
+} Arena;
+
+static const PufField params[] = {
+    PUF_PARAM_I32(Arena, width, 40, 8, 200, "cells of the board from left to right"),
+    PUF_PARAM_I32(Arena, height, 40, 8, 200, "cells of the board from top to bottom"),
+    PUF_PARAM_I32(Arena, num_agents, 16, 1, MAX_AGENTS, "snakes on one board"),
+    PUF_PARAM_I32(Arena, num_food, 48, 1, 20000, "food on the board; at most what finds room"),
+    PUF_PARAM_I32(Arena, vision, 5, 1, MAX_VISION, "cells seen to each side of the head"),
+    PUF_PARAM_I32(Arena, initial_length, 3, 2, 1000, "of a new snake; at most max_length"),
+    PUF_PARAM_I32(Arena, max_length, 64, 2, 1000, "at which a snake grows no more"),
+    PUF_PARAM_I32(Arena, target_length, 24, 2, 1000, "at which perf is 1"),
+    PUF_PARAM_I32(Arena, max_steps, 1024, 1, 1000000, "steps before the board is truncated"),
+    PUF_PARAM_I32(Arena, leave_corpse, 0, 0, 1, "1: the dead turn into food"),
+    PUF_PARAM_CHOICE(Arena, obs, OBS_WINDOW, 2, "window|planes", "codes, or a plane for each code"),
+    PUF_PARAM_F32(Arena, reward_food, 0.2, -10, 10, "for eating"),
+    PUF_PARAM_F32(Arena, reward_death, -1, -10, 10, "for dying"),
+};
+
+static const PufField metrics[] = {
+    PUF_METRIC(Arena, score, "length of a snake at its end (at a truncation: mean of all)"),
+    PUF_METRIC(Arena, perf, "share of target_length reached, at most 1"),
+};
+
+// ---- The arena ----------------------------------------------------------------------------------
+
+static inline int32_t stride_of(const Arena* env) { return env->width + 2 * env->vision; }
+
+static inline size_t board_bytes(const Arena* env) {
+    return (size_t)stride_of(env) * (size_t)(env->height + 2 * env->vision);
+}
+
+// Cells in a ring: the least power of two that holds the longest snake.
+static inline uint32_t capacity_of(const Arena* env) {
+    return 1u << (32 - __builtin_clz((uint32_t)env->max_length - 1));
+}
+
+static inline Snake* snakes_of(const Arena* env) { return PUF_ARENA((Arena*)env); }
+
+static inline uint16_t* rings_of(const Arena* env) {
+    return (uint16_t*)(void*)(snakes_of(env) + env->num_agents);
+}
+
+static inline uint8_t* board_of(const Arena* env) {
+    return (uint8_t*)(rings_of(env) + (size_t)env->num_agents * capacity_of(env));
+}
+
+// The snake's i-th cell, counted from its head.
+static inline uint16_t* cell_of(const Arena* env, int32_t agent, int32_t i) {
+    uint32_t capacity = capacity_of(env);
+    uint32_t at = ((uint32_t)snakes_of(env)[agent].head - (uint32_t)i) & (capacity - 1);
+    return &rings_of(env)[(size_t)agent * capacity + at];
+}
+
+static inline int32_t start_length(const Arena* env) {
+    return env->initial_length < env->max_length ? env->initial_length : env->max_length;
+}
+
+// A random empty cell, or 0 (a wall) when NUM_TRIES guesses found none.
+static int32_t guess_empty(Arena* env) {
+    const uint8_t* board = board_of(env);
+    for (int32_t i = 0; i < NUM_TRIES; i++) {
+        int32_t row = env->vision + puf_rand_int(&env->slots.rng, env->height);
+        int32_t col = env->vision + puf_rand_int(&env->slots.rng, env->width);
+        int32_t cell = row * stride_of(env) + col;
+        if (board[cell] == EMPTY) return cell;
+    }
+    return 0;
+}
+
+// ---- Rules --------------------------------------------------------------------------------------
+
+static void spawn(Arena* env, int32_t agent) {
+    int32_t cell = guess_empty(env);
+    snakes_of(env)[agent] = (Snake){.size = cell != 0, .length = (uint16_t)start_length(env)};
+    puf_set_present(&env->slots, agent, cell != 0);
+    if (!cell) return;
+    *cell_of(env, agent, 0) = (uint16_t)cell;
+    board_of(env)[cell] = HEAD;
+}
+
+static void refill(Arena* env) {
+    while (env->food < env->num_food) {
+        int32_t cell = guess_empty(env);
+        if (!cell) return;  // a full board: tried again at the next tick
+        board_of(env)[cell] = FOOD;
+        env->food++;
+    }
+}
+
+static void reset(Arena* env) {
+    uint8_t* board = board_of(env);
+    memset(board, WALL, board_bytes(env) + LANES);
+    for (int32_t row = 0; row < env->height; row++)
+        memset(board + (row + env->vision) * stride_of(env) + env->vision, EMPTY,
+               (size_t)env->width);
+    for (int32_t agent = 0; agent < env->num_agents; agent++) spawn(env, agent);
+    env->food = 0;
+    refill(env);
+}
+
+static void measure(Arena* env, float length) {
+    env->score = length;
+    env->perf = fminf(1, length / (float)env->target_length);
+}
+
+static void die(Arena* env, int32_t agent) {
+    Snake* snake = &snakes_of(env)[agent];
+    uint8_t* board = board_of(env);
+    if (snake->fate >= MET) board[*cell_of(env, agent, 0)] = snake->fate == MET ? EMPTY : FOOD;
+    for (int32_t i = 1; i < snake->size; i++)
+        board[*cell_of(env, agent, i)] = env->leave_corpse ? FOOD : EMPTY;
+    if (env->leave_corpse) env->food += snake->size - 1;
+    measure(env, (float)snake->length);
+    puf_reward(&env->slots, agent, env->reward_death);
+    puf_end_agent(&env->slots, agent);
+    snake->size = 0;
+}
+
+// Tails leave, old heads become necks, rings get the cells that heads are about to enter.
+static void turn_and_leave(Arena* env) {
+    const int32_t stride = stride_of(env);
+    const int32_t deltas[4] = {-stride, 1, stride, -1};
+    uint8_t* board = board_of(env);
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        Snake* snake = &snakes_of(env)[agent];
+        if (!snake->size) continue;
+        int32_t action = puf_action(&env->slots, agent);
+        if (snake->size > 1 && action == (snake->direction ^ 2)) action = snake->direction;
+        snake->direction = (uint8_t)action;
+        if (snake->size < snake->length)
+            snake->size++;
+        else
+            board[*cell_of(env, agent, snake->size - 1)] = EMPTY;
+        int32_t from = *cell_of(env, agent, 0);
+        board[from] = (uint8_t)(BODY + agent);
+        snake->head++;
+        *cell_of(env, agent, 0) = (uint16_t)(from + deltas[action]);
+    }
+}
+
+// Heads that entered this cell before `agent` die with it.
+static void meet(Arena* env, int32_t agent) {
+    uint16_t cell = *cell_of(env, agent, 0);
+    for (int32_t other = 0; other < agent; other++) {
+        Snake* snake = &snakes_of(env)[other];
+        if (snake->size && snake->fate < CRASHED && *cell_of(env, other, 0) == cell)
+            snake->fate = snake->fate == ATE ? MET_ON_FOOD : MET;
+    }
+}
+
+static void enter(Arena* env) {
+    uint8_t* board = board_of(env);
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        Snake* snake = &snakes_of(env)[agent];
+        if (!snake->size) continue;
+        uint8_t* cell = &board[*cell_of(env, agent, 0)];
+        snake->fate = *cell == EMPTY ? MOVED : *cell == FOOD ? ATE : CRASHED;
+        if (*cell == HEAD) meet(env, agent);  // old heads are necks by now: it came in this tick
+        if (snake->fate < CRASHED) *cell = HEAD;
+    }
+}
+
+static PufStatus step(Arena* env) {
+    Snake* snakes = snakes_of(env);
+    turn_and_leave(env);
+    enter(env);
+    int32_t num_away = 0;
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        Snake* snake = &snakes[agent];
+        if (snake->size && snake->fate == ATE) {
+            puf_reward(&env->slots, agent, env->reward_food);
+            env->food--;
+            if (snake->length < env->max_length) snake->length++;
+        } else if (snake->size && snake->fate >= CRASHED) {
+            die(env, agent);
+        }
+        num_away += !snake->size;
+    }
+    for (int32_t agent = 0; num_away && agent < env->num_agents; agent++)
+        if (!snakes[agent].size) spawn(env, agent);
+    refill(env);
+    if (env->slots.tick < env->max_steps) return PUF_RUNNING;
+
+    float length = 0, perf = 0, count = 0;  // of those that have moved: the others just died
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        if (snakes[agent].size < 2) continue;
+        measure(env, (float)snakes[agent].length);
+        length += env->score;
+        perf += env->perf;
+        count++;
+    }
+    if (count > 0) {
+        env->score = length / count;
+        env->perf = perf / count;
+    }
+    return PUF_TRUNCATED;
+}
+
+// ---- Observations -------------------------------------------------------------------------------
+
+typedef uint8_t Lanes __attribute__((vector_size(LANES)));
+
+// Codes of LANES cells: bodies become BODY, but OWN where they are the snake's own.
+static inline Lanes seen(const uint8_t* cells, uint8_t own) {
+    Lanes lanes;
+    memcpy(&lanes, cells, LANES);
+    Lanes mine = (Lanes)(lanes == own);  // 255 where true
+    for (int32_t i = 0; i < LANES; i++) lanes[i] = lanes[i] < BODY ? lanes[i] : BODY;
+    return lanes - mine;
+}
+
+// One window in codes, row by row in vectors. Where a row is shorter, the surplus is overwritten by
+// the next row; where the next row is too short for that, and in the last row, it is cut off.
+static inline __attribute__((always_inline)) void look(const uint8_t* board, int32_t stride,
+                                                       int32_t side, uint8_t own, uint8_t* out) {
+    for (int32_t row = 0; row < side; row++, board += stride, out += side) {
+        Lanes lanes = seen(board, own);
+        bool cut = side < LANES && (row == side - 1 || 2 * side < LANES);
+        memcpy(out, &lanes, cut ? (size_t)side : LANES);
+        if (side > LANES) {
+            lanes = seen(board + side - LANES, own);
+            memcpy(out + side - LANES, &lanes, LANES);
+        }
+    }
+    out[-(side * side + 1) / 2] = SELF;
+}
+
+static inline __attribute__((always_inline)) void look_all(const Arena* env, int32_t side) {
+    const uint8_t* board = board_of(env);
+    const int32_t stride = stride_of(env), corner = env->vision * (stride + 1);
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        uint8_t* out = puf_obs_u8(&env->slots, agent);
+        if (snakes_of(env)[agent].size)
+            look(board + *cell_of(env, agent, 0) - corner, stride, side, (uint8_t)(BODY + agent),
+                 out);
+        else
+            memset(out, WALL, (size_t)(side * side));
+    }
+}
+
+static void look_in_planes(const Arena* env) {
+    static const uint8_t codes[NUM_PLANES] = {FOOD, WALL, HEAD, BODY, OWN};
+    const uint8_t* board = board_of(env);
+    const int32_t stride = stride_of(env), side = 2 * env->vision + 1, cells = side * side;
+    uint8_t window[(2 * MAX_VISION + 1) * (2 * MAX_VISION + 1)];
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        if (snakes_of(env)[agent].size)
+            look(board + *cell_of(env, agent, 0) - env->vision * (stride + 1), stride, side,
+                 (uint8_t)(BODY + agent), window);
+        else
+            memset(window, WALL, (size_t)cells);
+        uint8_t* out = puf_obs_u8(&env->slots, agent);
+        for (int32_t plane = 0; plane < NUM_PLANES; plane++, out += cells)
+            for (int32_t cell = 0; cell < cells; cell++) out[cell] = window[cell] == codes[plane];
+    }
+}
+
+static void observe(const Arena* env) {
+    if (env->obs == OBS_PLANES)
+        look_in_planes(env);
+    else if (env->vision == 5)
+        look_all(env, 11);
+    else
+        look_all(env, 2 * env->vision + 1);
+}
+
+// ---- Picture ------------------------------------------------------------------------------------
+
+enum { HEADER = 28, FRAME = 6, MAX_PICTURE = 640 };
+
+static int32_t pixels_per_cell(const Arena* env) {
+    int32_t pixels = MAX_PICTURE / (env->width > env->height ? env->width : env->height);
+    return pixels > 40 ? 40 : pixels;
+}
+
+// Hues a golden angle apart: neighbours in number differ in colour.
+static uint32_t snake_color(int32_t agent) {
+    float hue = fmodf(0.33f + 0.618034f * (float)agent, 1) * 6;
+    uint32_t color = 0;
+    for (int32_t channel = 0; channel < 3; channel++) {
+        float distance = fabsf(fmodf(hue + (float)(6 - 2 * channel), 6) - 3);  // 3 at its own hue
+        float level = fminf(1, fmaxf(0, distance - 1));
+        color = color << 8 | (uint32_t)(90 + 150 * level);
+    }
+    return color;
+}
+
+typedef struct {
+    float x, y;
+} Point;
+
+static Point centre_of(const Arena* env, int32_t cell) {
+    float pixels = (float)pixels_per_cell(env);
+    return (Point){FRAME + ((float)(cell % stride_of(env) - env->vision) + 0.5f) * pixels,
+                   HEADER + FRAME + ((float)(cell / stride_of(env) - env->vision) + 0.5f) * pixels};
+}
+
+static void draw_snake(const Arena* env, PufCanvas* canvas, int32_t agent) {
+    const Snake* snake = &snakes_of(env)[agent];
+    const float pixels = (float)pixels_per_cell(env);
+    const uint32_t color = snake_color(agent), shade = puf_blend(color, PUF_INK, 0.3f);
+    if (!snake->size) return;
+    for (int32_t i = snake->size - 1; i > 0; i--) {
+        Point from = centre_of(env, *cell_of(env, agent, i));
+        Point to = centre_of(env, *cell_of(env, agent, i - 1));
+        float left = (float)(snake->size - i);  // the last few cells taper
+        float thickness = pixels * fminf(0.78f, 0.3f + 0.12f * left);
+        puf_line(canvas, from.x, from.y, to.x, to.y, thickness, i % 4 < 2 ? color : shade);
+    }
+    Point head = centre_of(env, *cell_of(env, agent, 0));
+    puf_circle(canvas, head.x, head.y, 0.52f * pixels, puf_blend(color, PUF_WHITE, 0.25f));
+    if (pixels < 8) return;
+    static const float dx[4] = {0, 1, 0, -1}, dy[4] = {-1, 0, 1, 0};
+    const float ahead_x = dx[snake->direction], ahead_y = dy[snake->direction];
+    for (float side = -1; side <= 1; side += 2) {
+        float x = head.x + pixels * (0.14f * ahead_x - 0.22f * side * ahead_y);
+        float y = head.y + pixels * (0.14f * ahead_y + 0.22f * side * ahead_x);
+        puf_circle(canvas, x, y, 0.17f * pixels, PUF_WHITE);
+        puf_circle(canvas, x + 0.06f * pixels * ahead_x, y + 0.06f * pixels * ahead_y,
+                   0.09f * pixels, PUF_BLACK);
+    }
+}
+
+static void render(const Arena* env, PufCanvas* canvas) {
+    const uint8_t* board = board_of(env);
+    const float pixels = (float)pixels_per_cell(env);
+    puf_clear(canvas, PUF_SLATE);
+    int32_t longest = 0, num_present = 0;
+    float sum = 0;
+    for (int32_t row = 0; row < env->height; row++)
+        for (int32_t col = 0; col < env->width; col++) {
+            float x = FRAME + (float)col * pixels, y = HEADER + FRAME + (float)row * pixels;
+            puf_rect(canvas, x, y, pixels, pixels, (row + col) % 2 ? PUF_INK : 0x0A2038);
+            int32_t cell = (row + env->vision) * stride_of(env) + col + env->vision;
+            if (board[cell] != FOOD) continue;
+            x += 0.5f * pixels;
+            y += 0.5f * pixels;
+            puf_circle(canvas, x, y + 0.05f * pixels, 0.32f * pixels, PUF_RED);
+            puf_line(canvas, x, y - 0.2f * pixels, x + 0.14f * pixels, y - 0.4f * pixels,
+                     0.12f * pixels, PUF_GREEN);
+        }
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        const Snake* snake = &snakes_of(env)[agent];
+        draw_snake(env, canvas, agent);
+        if (!snake->size) continue;
+        num_present++;
+        sum += (float)snake->length;
+        if (snake->length > longest) longest = snake->length;
+    }
+    puf_textf(canvas, FRAME + 2, 8, 2, PUF_PAPER, "LONGEST %d  MEAN %.1f  STEP %d", (int)longest,
+              num_present ? (double)(sum / (float)num_present) : 0.0, (int)env->slots.tick);
+}
+
+static void shape(const void* self, PufLayout* layout) {
+    const Arena* env = self;
+    const int32_t side = 2 * env->vision + 1;
+    const bool planes = env->obs == OBS_PLANES;
+    layout->agents = env->num_agents;
+    layout->obs.shape[0] = planes ? NUM_PLANES : side;
+    layout->obs.shape[1] = planes ? side * side : side;
+    layout->obs.high = planes ? 1 : SELF;
+    layout->arena = (size_t)env->num_agents * (sizeof(Snake) + 2 * (size_t)capacity_of(env)) +
+                    board_bytes(env) + LANES;  // a window's last vector may read past the board
+    layout->width = env->width * pixels_per_cell(env) + 2 * FRAME;
+    layout->height = env->height * pixels_per_cell(env) + 2 * FRAME + HEADER;
+}
+
+PUF_ENV(snake, Arena, .doc = "eat, grow and outlive many other snakes on one board",
+        .family = "arcade", .shape = shape,
+        .layout = {.agents = 16,
+                   .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = SELF},
+                   .actions = PUF_DISCRETE(4)});

@@ -22,13 +22,14 @@ int32_t puf_num_infos(void);
 const PufEnvInfo* puf_info(int32_t index);       // NULL past the end
 const PufEnvInfo* puf_find_info(const char* name);  // NULL when unknown
 
-// ---- Threads over fixed contiguous ranges -----------------------------------------------------
+// ---- Threads over contiguous ranges -----------------------------------------------------------
 
 typedef struct PufPool PufPool;
-typedef void (*PufJob)(void* context, int32_t worker, int32_t num_workers);
+typedef void (*PufJob)(void* context, int32_t item);
 
 PufPool* puf_pool_create(int32_t num_workers);  // the caller is worker 0
-void puf_pool_run(PufPool* pool, PufJob job, void* context);  // returns when every worker is done
+// Runs the job once for each item in 0..num_items-1, on any thread; returns when all are done.
+void puf_pool_run(PufPool* pool, int32_t num_items, PufJob job, void* context);
 void puf_pool_destroy(PufPool* pool);
 
 // ---- A vector of envs -------------------------------------------------------------------------

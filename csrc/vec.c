@@ -329,24 +329,14 @@ static void step_block(PufVec* vec, int32_t block) {
 
 // ---- Reset and step -----------------------------------------------------------------------------
 
-static int32_t first_block(const PufVec* vec, int32_t worker, int32_t num_workers) {
-    return (int32_t)((int64_t)vec->num_blocks * worker / num_workers);
-}
+static void step_job(void* context, int32_t block) { step_block(context, block); }
 
-static void step_job(void* context, int32_t worker, int32_t num_workers) {
-    PufVec* vec = context;
-    int32_t last = first_block(vec, worker + 1, num_workers);
-    for (int32_t block = first_block(vec, worker, num_workers); block < last; block++)
-        step_block(vec, block);
-}
-
-static void reset_job(void* context, int32_t worker, int32_t num_workers) {
+static void reset_job(void* context, int32_t block) {
     PufVec* vec = context;
     PufBatch* batch = &vec->batch;
-    int32_t first = first_block(vec, worker, num_workers) * vec->block_envs;
-    int32_t last = first_block(vec, worker + 1, num_workers) * vec->block_envs;
+    int32_t last = (block + 1) * vec->block_envs;
     if (last > batch->num_envs) last = batch->num_envs;
-    for (int32_t i = first; i < last; i++) {
+    for (int32_t i = block * vec->block_envs; i < last; i++) {
         uint8_t* env = batch->envs + (size_t)i * batch->env_bytes;
         PufSlots* slots = (PufSlots*)(void*)env;
         slots->rng.state = puf_mix64(puf_env_seed(vec->seed, (uint64_t)i) + 1);
@@ -366,14 +356,14 @@ PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
     memset(vec->returns, 0, num_slots * sizeof(float));
     memset(vec->lengths, 0, num_slots * sizeof(int32_t));
     for (int32_t i = 0; i < vec->num_blocks; i++) vec->blocks[i].stats = (PufStats){0};
-    puf_pool_run(vec->pool, reset_job, vec);
+    puf_pool_run(vec->pool, vec->num_blocks, reset_job, vec);
     return PUF_OK;
 }
 
 PufCode puf_vec_step(PufVec* vec, const void* actions) {
     if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before step");
     vec->batch.actions = actions ? actions : vec->bound_actions;
-    puf_pool_run(vec->pool, step_job, vec);
+    puf_pool_run(vec->pool, vec->num_blocks, step_job, vec);
     return PUF_OK;
 }
 

@@ -1,5 +1,6 @@
 // memory - watch a string of bits, wait, then repeat it. The observation is the bit while it is
-// shown, as -1 or +1, and 0 from then on: a policy without memory gets each bit right half the time.
+// shown, as -1 or +1, and 0 from then on: a policy without memory gets each bit right half the
+// time.
 //
 // With length L and delay D an episode has 2 L + D steps. Observation t = 0 .. L-1 shows bit t; the
 // action taken on observation L + D + i is the answer for bit i; all other actions are ignored.
@@ -70,8 +71,8 @@ static void render(const Memory* env, PufCanvas* canvas) {
               (int)length);
     for (int32_t i = 0; i < length; i++) {
         float x = 0.5f * (width - cell * (float)columns) + ((float)(i % 16) + 0.5f) * cell;
-        float y = 0.14f * height + 0.5f * (board - cell * (float)rows) +
-                  ((float)(i / 16) + 0.5f) * cell;
+        float y =
+            0.14f * height + 0.5f * (board - cell * (float)rows) + ((float)(i / 16) + 0.5f) * cell;
         bool shown = i <= tick;
         puf_circle(canvas, x, y, 0.4f * cell, PUF_SLATE);
         if (shown && bit(env->bits, i)) puf_circle(canvas, x, y, 0.33f * cell, PUF_YELLOW);

@@ -1,5 +1,6 @@
 // rig - a vec with rows of its own for C tests. Every row array lies between guards; under ASan a
-// touch of a guard stops the test at the line that did it, elsewhere rig_guards_hold finds it later.
+// touch of a guard stops the test at the line that did it, elsewhere rig_guards_hold finds it
+// later.
 #ifndef PUF_RIG_H
 #define PUF_RIG_H
 
@@ -59,8 +60,8 @@ typedef struct {
     const PufBatch* batch;
     const PufEnvInfo* info;
     int32_t num_slots;
-    float *obs, *rewards;     // rows as floats; use bytes of `rows` for uint8 envs
-    int32_t* actions;         // [num_slots, action_words]
+    float *obs, *rewards;  // rows as floats; use bytes of `rows` for uint8 envs
+    int32_t* actions;      // [num_slots, action_words]
     uint8_t *obs_u8, *final_obs, *terminals, *truncations, *masks, *action_masks;
     RigRows rows[RIG_MAX_ROWS];
     int32_t num_rows;

@@ -1,6 +1,5 @@
 // continuous: the motion, the walls, the rewards, and a player that solves it.
 #include "../envs/continuous.c"
-
 #include "check.h"
 #include "rig.h"
 

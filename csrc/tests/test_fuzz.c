@@ -189,9 +189,7 @@ static void fuzz_env(const PufEnvInfo* info, double work) {
         size_t at = 0;
         for (int32_t i = 0; i < info->num_params; i++) {
             const PufField* field = &info->params[i];
-            params[i] = k == 0   ? field->low
-                        : k == 1 ? field->high
-                                 : random_value(field, &rng);
+            params[i] = k == 0 ? field->low : k == 1 ? field->high : random_value(field, &rng);
             if (at < sizeof combo)
                 at += (size_t)snprintf(combo + at, sizeof combo - at, "%s=%.9g ", field->name,
                                        params[i]);

@@ -1,6 +1,5 @@
 // memory: what is shown, when it is asked for, what an answer earns.
 #include "../envs/memory.c"
-
 #include "check.h"
 #include "rig.h"
 
@@ -68,7 +67,8 @@ static void test_each_right_answer_earns_its_share(void) {
 
 // A player that remembers what it saw repeats every string, for any length and delay.
 static void test_a_player_with_memory_scores_1(void) {
-    const int32_t shapes[][2] = {{1, 0}, {1, 7}, {2, 0}, {4, 4}, {31, 2}, {32, 0}, {33, 1}, {64, 5}};
+    const int32_t shapes[][2] = {{1, 0},  {1, 7},  {2, 0},  {4, 4},
+                                 {31, 2}, {32, 0}, {33, 1}, {64, 5}};
     for (int32_t s = 0; s < 8; s++) {
         const int32_t string_length = shapes[s][0], wait = shapes[s][1];
         const int32_t steps = 2 * string_length + wait;

@@ -9,8 +9,8 @@
 // ---- The probe ----------------------------------------------------------------------------------
 
 // Agents 0 .. agents-1. The observation is (tick, env's episode counter, random number of the
-// episode). Agent k earns k + 1 each step while present. Action 1 ends an agent's own episode, 2 ends
-// it and makes it leave, 3 terminates the env; after max_steps the env is truncated.
+// episode). Agent k earns k + 1 each step while present. Action 1 ends an agent's own episode, 2
+// ends it and makes it leave, 3 terminates the env; after max_steps the env is truncated.
 typedef struct {
     PufSlots slots;
     int32_t episode;
@@ -288,7 +288,12 @@ static void test_env_0_gets_the_seed_and_the_others_differ(void) {
     puf_vec_reset(one.vec, 5);
     puf_vec_reset(many.vec, 5);
     CHECK(one.obs[2] == many.obs[2]);
-    bool differ = true;
+    bool differ = true, seeded = true;
+    for (uint64_t i = 0; i < 70; i++) {  // the stream of env i starts from its own seed
+        PufRng rng = {puf_mix64(puf_env_seed(5, i) + 1)};
+        seeded = seeded && many.obs[3 * i + 2] == puf_rand(&rng);
+    }
+    CHECK(seeded);
     for (int32_t i = 1; i < 70; i++) differ = differ && many.obs[3 * i + 2] != many.obs[2];
     CHECK(differ);
     rig_destroy(&one);
@@ -398,7 +403,8 @@ static uint64_t mix_rows(uint64_t hash, const void* at, size_t bytes) {
     return hash;
 }
 
-// A number that changes when any bit of any row that the vec writes does. Final rows count where they are valid.
+// A number that changes when any bit of any row that the vec writes does. Final rows count where
+// they are valid.
 static uint64_t hash_rows(const Rig* rig, uint64_t hash) {
     for (int32_t i = 0; i < rig->num_rows; i++)
         if (rig_at(rig->rows[i]) != rig->final_obs &&
@@ -406,8 +412,7 @@ static uint64_t hash_rows(const Rig* rig, uint64_t hash) {
             hash = mix_rows(hash, rig_at(rig->rows[i]), rig->rows[i].bytes);
     for (int32_t slot = 0; slot < rig->num_slots; slot++) {
         size_t row = rig->batch->obs_bytes;
-        if (rig->truncations[slot])
-            hash = mix_rows(hash, rig->final_obs + (size_t)slot * row, row);
+        if (rig->truncations[slot]) hash = mix_rows(hash, rig->final_obs + (size_t)slot * row, row);
         if (rig->truncations[slot] || rig->terminals[slot]) {
             hash = mix_rows(hash, &puf_vec_final_returns(rig->vec)[slot], 4);
             hash = mix_rows(hash, &puf_vec_final_lengths(rig->vec)[slot], 4);

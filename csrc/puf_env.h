@@ -214,6 +214,9 @@ static inline bool puf_is_present(const PufSlots* slots, int32_t agent) {
 // One agent's own episode ends here while the env goes on. Set the metric fields to that agent's
 // values first: they are sampled now. The agent may start anew at once, or leave (puf_set_present).
 void puf_end_agent(const PufSlots* slots, int32_t agent);
+// Samples the metric fields now, for envs with `own_samples`: once for each agent that an end of
+// the whole env finds alive, so that long and short lives weigh the same.
+void puf_sample(const PufSlots* slots);
 
 // ---- Descriptor -----------------------------------------------------------------------------
 
@@ -223,6 +226,7 @@ typedef struct PufEnvInfo {
     const char* family;  // probes, classic, arcade, boards, many agents, motion, worlds
     PufLayout layout;    // for the default params
     void (*shape)(const void* env, PufLayout* layout);  // optional: the layout for these params
+    bool own_samples;  // metrics are per agent: the core leaves sampling at an end to the env
     size_t env_bytes;
     const PufField *params, *metrics;
     int32_t num_params, num_metrics;
@@ -231,7 +235,7 @@ typedef struct PufEnvInfo {
     void (*render)(const void* env, PufCanvas* canvas);
 } PufEnvInfo;
 
-// Ends an env's episode: flags, final observations, metrics, tick and masks. Called by step ranges.
+// Ends an env's episode: flags, final observations, metrics, tick, masks. Called by step ranges.
 void puf_finish(PufSlots* slots, PufStatus status);
 
 #define PUF_ARENA(env) ((void*)((env) + 1))

@@ -239,7 +239,7 @@ PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
 
 static PufVec* vec_of(const PufSlots* slots) { return (PufVec*)(void*)slots->batch; }
 
-static void sample_metrics(const PufSlots* slots) {
+void puf_sample(const PufSlots* slots) {
     PufVec* vec = vec_of(slots);
     int32_t env = slots->first / vec->batch.agents_per_env;
     PufStats* stats = &vec->blocks[env / vec->block_envs].stats;
@@ -262,7 +262,7 @@ static void start_episode(const PufBatch* batch, PufSlots* slots) {
 void puf_end_agent(const PufSlots* slots, int32_t agent) {
     const PufBatch* batch = slots->batch;
     batch->terminals[slots->first + agent] = 1;
-    sample_metrics(slots);
+    puf_sample(slots);
 }
 
 void puf_finish(PufSlots* slots, PufStatus status) {
@@ -273,7 +273,7 @@ void puf_finish(PufSlots* slots, PufStatus status) {
     size_t at = (size_t)slots->first * batch->obs_bytes;
     memcpy(batch->final_observations + at, batch->observations + at,
            (size_t)slots->num_agents * batch->obs_bytes);
-    sample_metrics(slots);
+    if (!vec_of(slots)->info->own_samples) puf_sample(slots);
     start_episode(batch, slots);
 }
 

@@ -141,8 +141,9 @@ class NativeVec:
             raise unknown_name("environment", name, infos())
         self.info = infos()[name]
         self.num_envs = num_envs
+        values = self.info.values(settings or {})
         try:
-            self._vec = _core.Vec(name, num_envs, num_threads, self.info.values(settings or {}))
+            self._vec = _core.Vec(name, num_envs, num_threads, values)
         except ValueError as error:
             raise UsageError(str(error)) from None
         layout = self._vec.layout()

@@ -62,7 +62,7 @@ static const PufField params[] = {
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Arena, score, "length of a snake at its end (at a truncation: mean of all)"),
+    PUF_METRIC(Arena, score, "length of a snake at its end"),
     PUF_METRIC(Arena, perf, "share of target_length reached, at most 1"),
 };
 
@@ -226,17 +226,10 @@ static PufStatus step(Arena* env) {
     refill(env);
     if (env->slots.tick < env->max_steps) return PUF_RUNNING;
 
-    float length = 0, perf = 0, count = 0;  // of those that have moved: the others just died
     for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        if (snakes[agent].size < 2) continue;
+        if (snakes[agent].size < 2) continue;  // has not moved: it just died and was sampled then
         measure(env, (float)snakes[agent].length);
-        length += env->score;
-        perf += env->perf;
-        count++;
-    }
-    if (count > 0) {
-        env->score = length / count;
-        env->perf = perf / count;
+        puf_sample(&env->slots);
     }
     return PUF_TRUNCATED;
 }
@@ -411,7 +404,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(snake, Arena, .doc = "eat, grow and outlive many other snakes on one board",
-        .family = "arcade", .shape = shape,
+        .family = "arcade", .own_samples = true, .shape = shape,
         .layout = {.agents = 16,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = SELF},
                    .actions = PUF_DISCRETE(4)});

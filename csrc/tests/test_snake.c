@@ -256,7 +256,7 @@ static void test_a_death_reports_the_length_and_its_share_of_the_target(void) {
     rig_destroy(&rig);
 }
 
-static void test_max_steps_truncates_all_who_live_and_reports_their_mean(void) {
+static void test_max_steps_truncates_all_who_live_and_reports_each(void) {
     Rig rig = BOARD({"num_agents", 3}, {"target_length", 4}, {"max_steps", 1});
     Arena* env = sweep(&rig);
     lay(env, 0, 10, 10, "LL");
@@ -269,9 +269,9 @@ static void test_max_steps_truncates_all_who_live_and_reports_their_mean(void) {
     CHECK(env->slots.tick == 0 && snakes_of(env)[0].size == 1);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
-    // One sample of the dead (2, 2/4) and one of the living: (3 + 6) / 2 and (3/4 + 1) / 2.
-    CHECK(stats.episodes == 3 && stats.samples == 2);
-    CHECK(stats.metrics[0] == 2 + 4.5 && stats.metrics[1] == 0.5 + 0.875);
+    // One sample of the dead (2, 2/4) and one of each of the living: (3, 3/4) and (6, 1).
+    CHECK(stats.episodes == 3 && stats.samples == 3);
+    CHECK(stats.metrics[0] == 2 + 3 + 6 && stats.metrics[1] == 0.5 + 0.75 + 1);
     rig_destroy(&rig);
 }
 
@@ -432,7 +432,7 @@ int main(void) {
     test_food_grows_a_snake_from_the_next_tick_on();
     test_a_snake_of_max_length_eats_but_does_not_grow();
     test_a_death_reports_the_length_and_its_share_of_the_target();
-    test_max_steps_truncates_all_who_live_and_reports_their_mean();
+    test_max_steps_truncates_all_who_live_and_reports_each();
     test_a_window_tells_all_that_is_on_the_board_apart();
     test_board_and_windows_hold_in_random_play_for_every_vision();
     test_snakes_without_room_wait_masked_and_see_walls();

@@ -5,7 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
 #include <stdexcept>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 extern "C" {
 #include "advantage.h"
@@ -254,9 +258,21 @@ static void advantage(ConstFloats rewards, ConstFloats values, ConstFloats boots
                   out.data());
 }
 
+// Tells glibc to keep freed memory for the next allocation instead of giving it back to the system.
+// Each minibatch allocates the same megabytes again; without this every one of them is faulted in
+// anew, page by page.
+static bool keep_memory() {
+#if defined(__GLIBC__)
+    return mallopt(M_MMAP_THRESHOLD, 1 << 30) && mallopt(M_TRIM_THRESHOLD, 0x7FFFFFFF);
+#else
+    return false;
+#endif
+}
+
 NB_MODULE(_core, module) {
     module.doc() = "The C core: native environments and kernels. Import pufferlib.native instead.";
     module.def("infos", &infos, "Descriptors of every native environment.");
+    module.def("keep_memory", &keep_memory, "Keep freed memory for reuse; whether that was possible.");
     module.def("env_seed", &puf_env_seed, "seed"_a, "index"_a);
     module.def("advantage", &advantage, "rewards"_a, "values"_a, "bootstrap"_a, "terminals"_a,
                "truncations"_a, "final_values"_a, "masks"_a.none(), "ratios"_a.none(), "out"_a,

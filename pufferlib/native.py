@@ -318,6 +318,14 @@ def fresh_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
 
 
+def keep_memory() -> bool:
+    """Let the process keep memory it frees, for loops that allocate the same sizes again and again.
+
+    Holds for the whole process and cannot be undone; False where the C library has no such switch.
+    """
+    return bool(_core.keep_memory())
+
+
 def env_seed(seed: int, index: int) -> int:
     """Return the seed of env `index`; env 0 gets `seed` itself, the others differ from it."""
     return int(_core.env_seed(seed, index))

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pufferlib import checkpoint
+from pufferlib import checkpoint, native
 from pufferlib.advantage import compute_advantages
 from pufferlib.config import TrainConfig, check_train
 from pufferlib.dashboard import Dashboard, make_dashboard
@@ -70,6 +70,8 @@ class PuffeRL:
         self.env = env
         self.shape = check_train(self.config, env.num_agents)
         self.device = _device(self.config.device)
+        if self.device.type == "cpu":
+            native.keep_memory()  # 15 to 40 % of an update went into fresh pages
         if self.config.torch_threads is not None:
             torch.set_num_threads(self.config.torch_threads)
 

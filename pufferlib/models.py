@@ -229,16 +229,19 @@ class VectorEncoder(nn.Linear):
         layer_init(self)
 
     def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(observations.flatten(1).to(self.weight.dtype))
+        return super().forward(observations.reshape(-1, self.in_features).to(self.weight.dtype))
 
 
 class CategoryEncoder(nn.Module):
     """A linear layer over one-hot rows, as a look-up: large spaces cost no more than small ones.
 
     Takes Discrete `[B]` and MultiDiscrete `[B, *shape]` of any integer dtype. Every component has
-    its own rows of the table; they are summed.
+    its own rows of the table; they are summed. Rows of absent agents may hold a value outside of
+    the space: it counts as the nearest inside.
     """
 
+    lowest: Tensor
+    highest: Tensor
     offsets: Tensor
 
     def __init__(self, leaf: Leaf, width: int) -> None:
@@ -246,10 +249,13 @@ class CategoryEncoder(nn.Module):
         self.table = nn.Parameter(torch.empty(sum(leaf.nvec), width))
         nn.init.normal_(self.table, std=1 / math.sqrt(leaf.size))
         counts, starts = torch.tensor(leaf.nvec), torch.tensor(leaf.starts)
+        self.register_buffer("lowest", starts, persistent=False)
+        self.register_buffer("highest", starts + counts - 1, persistent=False)
         self.register_buffer("offsets", counts.cumsum(0) - counts - starts, persistent=False)
 
     def forward(self, observations: Tensor) -> Tensor:
-        rows = observations.reshape(observations.shape[0], -1).long() + self.offsets
+        choices = observations.reshape(observations.shape[0], -1).long()
+        rows = choices.clamp(self.lowest, self.highest) + self.offsets
         return F.embedding_bag(rows, self.table, mode="sum")
 
 

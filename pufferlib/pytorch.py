@@ -75,11 +75,12 @@ class PolicyOutput(NamedTuple):
 
 def layer_init(layer: LayerT, std: float = math.sqrt(2), bias: float = 0.0) -> LayerT:
     """Give a linear or convolutional layer orthogonal weights of gain `std`; return the layer."""
-    if not isinstance(layer.weight, Tensor):
+    weight, offset = getattr(layer, "weight", None), getattr(layer, "bias", None)
+    if not isinstance(weight, Tensor):
         raise UsageError(f"`layer` must have a weight tensor, but got {type(layer).__name__}.")
-    nn.init.orthogonal_(layer.weight, std)
-    if isinstance(layer.bias, Tensor):
-        nn.init.constant_(layer.bias, bias)
+    nn.init.orthogonal_(weight, std)
+    if isinstance(offset, Tensor):
+        nn.init.constant_(offset, bias)
     return layer
 
 

@@ -100,7 +100,7 @@ def test_terminal_wins_over_truncation(implementation: Any) -> None:
 
 @every_implementation
 def test_masked_step_ends_the_agents_sum_and_nothing_of_it_is_read(implementation: Any) -> None:
-    # Step 0 is the last before the agent is gone: 1 - 0.5 = 0.5. Step 2 comes after: 0.5 + 0.9 = 1.4
+    # Step 0 is the last before the agent is gone: 1 - 0.5 = 0.5. Step 2 is later: 0.5 + 0.9 = 1.4
     advantages = compute(
         implementation,
         rewards=[1, np.nan, 1],

@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from pufferlib.errors import UsageError
+from pufferlib.models import (
+    CNN,
+    MLP,
+    ActorCritic,
+    CategoryEncoder,
+    MultiInput,
+    _scan_by_doubling,
+    _scan_by_step,
+    linear_scan,
+    make_policy,
+)
+from pufferlib.pytorch import (
+    RecurrentWrapper,
+    evaluate_actions,
+    policy_sequence,
+    policy_spaces,
+    policy_step,
+    reset_state,
+    sample,
+    torch_dtype,
+)
+from pufferlib.spaces import flatten_observation, observation_layout
+
+
+def env_of(observation_space: Any, action_space: Any) -> Any:
+    return SimpleNamespace(observation_space=observation_space, action_space=action_space)
+
+
+def observations_of(space: Any, count: int) -> Tensor:
+    layout = observation_layout(space)
+    space.seed(1)
+    rows = np.zeros((count, *layout.shape), layout.dtype)
+    for slot in range(count):
+        flatten_observation(layout, space.sample(), rows[slot, ...])
+    return torch.from_numpy(rows)
+
+
+OBSERVATION_SPACES = {
+    "vector": (Box(-1, 1, (4,)), MLP),
+    "scalar": (Box(-1, 1, ()), MLP),
+    "matrix": (Box(-1, 1, (11, 11)), MLP),
+    "bytes": (Box(0, 255, (6,), np.uint8), MLP),
+    "doubles": (Box(-1, 1, (4,), np.float64), MLP),
+    "discrete": (Discrete(500), MLP),
+    "shifted discrete": (Discrete(3, start=-7), MLP),
+    "multi-discrete": (MultiDiscrete([3, 100, 2]), MLP),
+    "board": (MultiDiscrete(np.full((6, 7), 3)), MLP),
+    "multi-binary": (MultiBinary(9), MLP),
+    "grid": (Box(0, 1, (5, 5, 3)), CNN),
+    "grid of bytes": (Box(0, 255, (7, 9, 2), np.uint8), CNN),
+    "channels first": (Box(0, 1, (4, 11, 11)), CNN),
+    "middle": (Box(0, 255, (16, 20, 3), np.uint8), CNN),
+    "atari": (Box(0, 255, (84, 84, 4), np.uint8), CNN),
+    "atari, channels first": (Box(0, 255, (4, 84, 84), np.uint8), CNN),
+    "wide": (Box(0, 255, (40, 60, 3), np.uint8), CNN),
+    "dict": (
+        Dict(
+            {
+                "image": Box(0, 255, (12, 12, 3), np.uint8),
+                "speed": Box(-1, 1, (3,)),
+                "item": Discrete(7, start=2),
+                "bag": Tuple((MultiDiscrete([3, 4]), MultiBinary(4))),
+            }
+        ),
+        MultiInput,
+    ),
+    "tuple": (Tuple((Box(-1, 1, (2,)), Box(-1, 1, (3,)))), MultiInput),
+}
+ACTION_SPACES = {
+    "discrete": Discrete(5),
+    "multi-discrete": MultiDiscrete([2, 3]),
+    "box": Box(-2, 2, (3,)),
+    "mixed": Dict({"move": Discrete(4), "aim": Box(-1, 1, (2,))}),
+}
+every_observation_space = pytest.mark.parametrize("name", OBSERVATION_SPACES)
+every_memory = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru"])
+
+
+@every_observation_space
+def test_default_policy_fits_the_observation_space(name: str) -> None:
+    space, wanted = OBSERVATION_SPACES[name]
+
+    policy = make_policy(env_of(space, Discrete(3)))
+
+    assert type(policy) is wanted
+
+
+@every_observation_space
+@pytest.mark.parametrize("action_name", ACTION_SPACES)
+def test_default_policy_acts_and_learns_in_every_space(name: str, action_name: str) -> None:
+    torch.manual_seed(0)
+    space = OBSERVATION_SPACES[name][0]
+    env = env_of(space, ACTION_SPACES[action_name])
+    policy, spaces = make_policy(env, hidden_size=32), policy_spaces(env)
+    observations = observations_of(space, 6)
+
+    output = policy_step(policy, observations, None, spaces)
+    actions, logprobs = sample(output, spaces.action)
+    again, entropy = evaluate_actions(output, spaces.action, actions)
+    (again.sum() + entropy.sum() + output.value.square().sum()).backward()
+
+    assert_close(again, logprobs)
+    assert output.value.isfinite().all()
+    for parameter_name, parameter in policy.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+
+
+def test_first_actions_are_nearly_uniform_and_values_are_not_flat() -> None:
+    torch.manual_seed(0)
+    policy = MLP(Box(-1, 1, (4,)), Discrete(4))
+
+    logits, value = policy(torch.randn(256, 4))
+
+    # gains of 0.01 and 1
+    assert logits.softmax(1).sub(0.25).abs().max() < 0.02
+    assert value.std() > 10 * logits.std()
+
+
+def test_joined_heads_equal_the_two_layers() -> None:
+    policy = MLP(Box(-1, 1, (4,)), Discrete(3))
+    features = torch.randn(8, 64)
+
+    logits, value = policy.decode(features)
+
+    assert_close(logits, policy.actor(features))
+    assert_close(value.unsqueeze(1), policy.critic(features))
+
+
+def test_mlp_has_the_asked_layers_and_nothing_else() -> None:
+    # 4*64+64 + 64*64+64 + heads 64*3+3
+    policy = MLP(Box(-1, 1, (4,)), Discrete(2), hidden_size=64, num_layers=2)
+
+    assert sum(p.numel() for p in policy.parameters()) == 320 + 4160 + 195
+
+
+def test_bytes_of_images_are_scaled_and_those_of_vectors_are_not() -> None:
+    image = CNN(Box(0, 255, (5, 5, 3), np.uint8), Discrete(2))
+    floats = CNN(Box(0, 1, (5, 5, 3)), Discrete(2))
+    floats.load_state_dict(image.state_dict())
+    pixels = torch.randint(0, 256, (4, 5, 5, 3), dtype=torch.uint8)
+    vector = MLP(Box(0, 255, (6,), np.uint8), Discrete(2))
+    counts = torch.randint(0, 256, (4, 6), dtype=torch.uint8)
+
+    assert_close(image.encode(pixels), floats.encode(pixels / 255))
+    assert_close(vector.encode(counts), vector.encode(counts.float()))
+
+
+def test_channels_first_and_last_see_the_same_picture() -> None:
+    last = CNN(Box(0, 1, (9, 7, 3)), Discrete(2))
+    first = CNN(Box(0, 1, (3, 9, 7)), Discrete(2))
+    first.load_state_dict(last.state_dict())
+    images = torch.rand(4, 9, 7, 3)
+
+    assert_close(last.encode(images), first.encode(images.permute(0, 3, 1, 2)))
+
+
+def test_category_encoder_is_a_linear_layer_over_one_hot_rows() -> None:
+    leaf = observation_layout(MultiDiscrete([2, 3], start=[5, -1])).leaves[0]
+    encoder = CategoryEncoder(leaf, 4)
+    observations = torch.tensor([[5, 1], [6, -1]])
+    one_hot = torch.tensor([[1.0, 0, 0, 0, 1], [0, 1, 1, 0, 0]])
+
+    assert_close(encoder(observations), one_hot @ encoder.table)
+
+
+def test_rows_of_absent_agents_may_lie_outside_of_the_space() -> None:
+    policy = MLP(Discrete(3, start=4), Discrete(2))
+
+    assert_close(policy.encode(torch.tensor([0, 99])), policy.encode(torch.tensor([4, 6])))
+
+
+def test_box_actions_begin_in_the_middle_of_their_bounds() -> None:
+    low, high = np.array([0, -np.inf, -2], np.float32), np.array([100, 1, 2], np.float32)
+    policy = MLP(Box(-1, 1, (4,)), Box(low, high))
+
+    mean, std, _ = policy(torch.randn(64, 4))
+
+    # half the distance where both bounds are finite, else 1
+    assert_close(std[0], torch.tensor([50.0, 1.0, 2.0]))
+    assert_close(mean.mean(0), torch.tensor([50.0, 0.0, 0.0]), atol=1.0, rtol=0)
+
+
+def test_log_std_alone_sets_the_standard_deviation() -> None:
+    policy = MLP(Box(-1, 1, (4,)), Box(-2, 2, (1,)))
+    with torch.no_grad():
+        policy.log_std.fill_(-1)
+
+    assert_close(policy(torch.randn(3, 4))[1], torch.full((3, 1), float(np.exp(-1))))
+
+
+def test_constants_of_the_spaces_are_not_in_the_checkpoint() -> None:
+    names = set(MLP(Discrete(4), Box(-2, 2, (1,))).state_dict())
+
+    assert not names & {"center", "scale", "layers.0.offsets"}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: MLP(Dict({"a": Box(0, 1, (2,))}), Discrete(2)), "Try MultiInput"),
+        (lambda: CNN(Box(0, 1, (4,)), Discrete(2)), "Try MLP"),
+        (lambda: CNN(Box(0, 1, (2, 2, 3)), Discrete(2)), "at least 3 by 3"),
+        (lambda: MLP(Box(0, 1, (4,)), Discrete(2), num_layers=0), "num_layers=0"),
+        (
+            lambda: make_policy(env_of(Box(0, 1, (4,)), Discrete(2)), recurrent="lsmt"),  # type: ignore[arg-type]
+            "Did you mean `lstm`",
+        ),
+    ],
+)
+def test_what_cannot_be_built_says_what_to_try(build: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build()
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@every_memory
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("stateful", [False, True])
+def test_rollout_and_training_see_the_same_memory(
+    recurrent: Any, share: float, stateful: bool
+) -> None:
+    torch.manual_seed(0)
+    env = env_of(Box(-1, 1, (4,)), Discrete(3))
+    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
+    observations, resets = torch.randn(5, 11, 4), torch.rand(5, 11) < share
+    state = None
+    if stateful:
+        state = policy_step(policy, torch.randn(5, 4), None, spaces).state
+
+    last, steps = state, []
+    for t in range(11):
+        last = reset_state(last, resets[:, t])
+        steps.append(policy_step(policy, observations[:, t], last, spaces))
+        last = steps[-1].state
+    output = policy_sequence(policy, observations, state, resets, spaces)
+
+    logits = torch.stack([step.logits for step in steps if step.logits is not None], 1)
+    values = torch.stack([step.value for step in steps], 1)
+    assert_close(output.logits, logits.flatten(0, 1), atol=1e-5, rtol=1e-5)
+    assert_close(output.value, values.flatten(), atol=1e-5, rtol=1e-5)
+    assert_close(output.state, last, atol=1e-5, rtol=1e-5)
+
+
+@every_memory
+def test_gradients_through_time_agree_with_a_plain_unroll(recurrent: Any) -> None:
+    torch.manual_seed(0)
+    env = env_of(Box(-1, 1, (4,)), Discrete(3))
+    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
+    observations, resets = torch.randn(5, 11, 4), torch.rand(5, 11) < 0.2
+
+    class Plain(nn.Module):
+        """The same policy without its forward_sequence: unrolled step by step."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = policy
+
+        def forward(self, obs: Tensor, state: Any = None) -> Any:
+            return self.inner(obs, state)
+
+    def gradients(module: nn.Module) -> list[Tensor]:
+        output = policy_sequence(module, observations, None, resets, spaces)
+        loss = output.value.square().sum()
+        return list(torch.autograd.grad(loss, list(policy.parameters()), allow_unused=True))
+
+    for fast, slow in zip(gradients(policy), gradients(Plain()), strict=True):
+        assert (fast is None) == (slow is None)
+        if fast is not None:
+            assert_close(fast, slow, atol=1e-4, rtol=1e-4)
+
+
+@every_memory
+def test_nothing_passes_from_one_episode_to_the_next(recurrent: Any) -> None:
+    env = env_of(Box(-1, 1, (4,)), Discrete(3))
+    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
+    observations = torch.randn(1, 6, 4)
+    other = observations.clone()
+    other[:, :3] = 7
+    resets = torch.tensor([[False, False, False, True, False, False]])
+
+    first = policy_sequence(policy, observations, None, resets, spaces).value
+    second = policy_sequence(policy, other, None, resets, spaces).value
+
+    assert_close(first[3:], second[3:])
+    assert not torch.allclose(first[:3], second[:3])
+
+
+def test_memory_works_behind_a_dict_space() -> None:
+    space = OBSERVATION_SPACES["dict"][0]
+    env = env_of(space, Discrete(3))
+    policy, spaces = make_policy(env, hidden_size=16, recurrent="mingru"), policy_spaces(env)
+    observations = observations_of(space, 6).view(2, 3, -1)
+
+    output = policy_sequence(policy, observations, None, torch.zeros(2, 3), spaces)
+
+    assert isinstance(policy, RecurrentWrapper)
+    assert output.value.shape == (6,)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 7, 16])
+def test_scans_agree_and_equal_the_recurrence(horizon: int) -> None:
+    keep = torch.rand(3, horizon, 4, dtype=torch.float64)
+    keep[torch.rand(keep.shape) < 0.2] = 0
+    add, start = torch.randn(3, horizon, 4).double(), torch.randn(3, 4).double()
+    hidden, wanted = start, []
+    for t in range(horizon):
+        hidden = keep[:, t] * hidden + add[:, t]
+        wanted.append(hidden)
+
+    assert_close(_scan_by_step(keep, add, start), torch.stack(wanted, 1))
+    assert_close(_scan_by_doubling(keep, add, start), torch.stack(wanted, 1))
+
+
+def test_gradient_of_the_scan_equals_finite_differences() -> None:
+    torch.manual_seed(0)
+    keep, add = torch.rand(2, 5, 3).double(), torch.randn(2, 5, 3).double()
+    inputs = [part.requires_grad_() for part in (keep, add, torch.randn(2, 3).double())]
+
+    assert torch.autograd.gradcheck(linear_scan, inputs)
+
+
+def test_policies_survive_copy_and_every_parameter_is_a_leaf() -> None:
+    policy = make_policy(env_of(Box(-1, 1, (4,)), Box(-1, 1, (2,))), recurrent="gru")
+
+    twin = copy.deepcopy(policy)
+
+    assert all(p.is_leaf for p in twin.parameters())
+    assert_close(dict(twin.state_dict()), dict(policy.state_dict()))
+
+
+def test_observations_of_any_dtype_are_taken_as_the_env_gives_them() -> None:
+    for space, _ in OBSERVATION_SPACES.values():
+        layout = observation_layout(space)
+        assert observations_of(space, 2).dtype == torch_dtype(layout.dtype)
+
+
+def test_a_subclass_needs_only_an_encoder() -> None:
+    class Mine(ActorCritic):
+        def __init__(self) -> None:
+            super().__init__(Discrete(3), hidden_size=4)
+
+        def encode(self, observations: Tensor) -> Tensor:
+            return observations
+
+    logits, value = Mine()(torch.zeros(5, 4))
+
+    assert logits.shape == (5, 3)
+    assert value.shape == (5,)

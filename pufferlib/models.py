@@ -31,7 +31,7 @@ from pufferlib.pytorch import (
 )
 from pufferlib.spaces import ActionLayout, Leaf, Space, action_layout, observation_layout
 
-Recurrent: TypeAlias = Literal["lstm", "gru", "mingru"]
+Recurrent: TypeAlias = Literal["none", "lstm", "gru", "mingru"]
 
 
 def make_policy(
@@ -45,9 +45,9 @@ def make_policy(
     None leaves a size at the default of the class that is picked. `recurrent` puts a memory of
     `hidden_size` units between encoder and heads.
     """
-    if recurrent is not None and recurrent not in _CORES:
+    if recurrent not in (None, "none", *_CORES):
         raise UsageError(
-            f"`recurrent` must be one of {', '.join(_CORES)} or None, but got {recurrent!r}."
+            f"`recurrent` must be one of none, {', '.join(_CORES)}, but got {recurrent!r}."
             f"{did_you_mean(str(recurrent), _CORES)}"
         )
     observation, action = policy_spaces(env)
@@ -59,7 +59,7 @@ def make_policy(
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers}
     given = {name: size for name, size in sizes.items() if size is not None}
     policy = policy_type(observation.space, action.space, **given)
-    if recurrent is None:
+    if recurrent in (None, "none"):
         return policy
     width = feature_size(policy, observation)
     return RecurrentWrapper(policy, _CORES[recurrent](width, width))
@@ -146,7 +146,7 @@ class MLP(ActorCritic):
                 f"`observation_space` of an MLP must be no Dict or Tuple, but got "
                 f"{observation_space}. Try MultiInput."
             )
-        layers: list[nn.Module] = [_vector_encoder(layout.leaves[0], hidden_size), nn.ReLU()]
+        layers: list[nn.Module] = [_vector_encoder(layout.leaves[0], hidden_size), nn.ReLU(inplace=True)]
         layers += _dense(hidden_size, hidden_size, num_layers - 1)
         self.layers = nn.Sequential(*layers)
 
@@ -280,7 +280,7 @@ class ImageEncoder(nn.Module):
             )
         layers: list[nn.Module] = []
         for features, size, stride, padding in kernels:
-            layers += [layer_init(nn.Conv2d(channels, features, size, stride, padding)), nn.ReLU()]
+            layers += [layer_init(nn.Conv2d(channels, features, size, stride, padding)), nn.ReLU(inplace=True)]
             height, width = (
                 (length + 2 * padding - size) // stride + 1 for length in (height, width)
             )
@@ -311,7 +311,7 @@ def _vector_encoder(leaf: Leaf, width: int) -> nn.Module:
 def _dense(input_size: int, hidden_size: int, num_layers: int) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for _ in range(num_layers):
-        layers += [layer_init(nn.Linear(input_size, hidden_size)), nn.ReLU()]
+        layers += [layer_init(nn.Linear(input_size, hidden_size)), nn.ReLU(inplace=True)]
         input_size = hidden_size
     return layers
 

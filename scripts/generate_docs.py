@@ -1,0 +1,237 @@
+"""Write the parts of the docs that the code knows best.
+
+    python scripts/generate_docs.py            docs/configuration.md, docs/ocean.md, the table in
+                                               docs/environments.md, and pictures that are missing
+    python scripts/generate_docs.py --redraw   draw all pictures anew
+    python scripts/generate_docs.py --check    change nothing; exit 1 if a page is out of date
+
+Measured columns of docs/ocean.md come from benchmarks/results/ocean.json, which
+benchmarks/learning.py writes. They are no part of `--check`: a new measurement is not a stale page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pufferlib import config
+from pufferlib.native import NativeInfo, infos
+from pufferlib.registry import make
+from pufferlib.vectorization import VectorEnv
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results" / "ocean.json"
+
+NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, then run it. -->"
+TABLE = re.compile(r"(<!-- generated: envs -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
+MEASURED = ("steps/s, 1 core", "perf reached", "after")
+PICTURE_STEPS = {"connect4": 9, "memory": 10, "cartpole": 8}  # a game that looks under way
+PICTURE_STEPS_ELSE = 120
+
+
+def configuration_page() -> str:
+    """Return the reference of every option, section by section."""
+    lines = [
+        "# Configuration",
+        "",
+        NOTICE,
+        "",
+        "Every option of a run. The same names work in three places: as keywords of `PuffeRL`",
+        "(section `train`), in an ini file (`[train]` and `learning_rate = 1e-3`), and on the",
+        "command line (`--train.learning-rate 1e-3`). How the layers stack is told in",
+        "[training.md](training.md#configuration); params of the environments stand in",
+        "[ocean.md](ocean.md).",
+    ]
+    for section in ("train", "vec", "policy"):
+        rows = [
+            [f"`{option.key}`", f"`{option.type}`", f"`{_spelled(option.default)}`", option.help]
+            for option in config.describe(section)
+        ]
+        lines += ["", f"## {section}", "", *_table(("key", "type", "default", "meaning"), rows)]
+    return "\n".join(lines) + "\n"
+
+
+def ocean_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page of all C environments; envs missing in `measured` get empty cells."""
+    facts = {name: _facts(info) for name, info in infos().items()}
+    headings: tuple[str, ...] = FACTS
+    rows = list(facts.values())
+    if measured:
+        headings += MEASURED
+        rows = [row + _figures(measured.get(name, {})) for name, row in facts.items()]
+    lines = [
+        "# Ocean",
+        "",
+        NOTICE,
+        "",
+        "The environments in C that come with the library. Each reports `score`, its natural",
+        "number, and `perf`, from 0 to 1 where 1 is solved. `puffer envs NAME` shows the same",
+        "facts in the terminal, `puffer train NAME` trains on one.",
+        "",
+        *_table(headings, rows),
+    ]
+    for info in infos().values():
+        lines += ["", f"## {info.name}", "", f"![{info.name}](images/{info.name}.png)", ""]
+        lines += [f"{info.doc[0].upper()}{info.doc[1:]}.", ""]
+        params = [
+            [f"`{p.name}`", f"`{p.spell(p.default)}`", _range(p.choices, p.low, p.high), p.doc]
+            for p in info.params
+        ]
+        lines += _table(("param", "default", "range", "meaning"), params)
+        lines += [
+            "",
+            *_table(("metric", "meaning"), [[f"`{m.name}`", m.doc] for m in info.metrics]),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def environments_table() -> str:
+    """Return the short table inside docs/environments.md."""
+    rows = [_facts(info)[:6] for info in infos().values()]
+    source = [[f"[{row[0]}](../csrc/envs/{name}.c)", *row[1:]] for name, row in zip(infos(), rows)]
+    return "\n".join(_table(FACTS[:6], source))
+
+
+def pages(measured: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
+    """Return what each generated file should hold."""
+    guide = DOCS / "environments.md"
+    text = guide.read_text(encoding="utf-8")
+    filled, count = TABLE.subn(lambda match: match[1] + environments_table() + match[2], text)
+    if count != 1:
+        raise ValueError(f"{guide} must have one `<!-- generated: envs -->` block, but has {count}")
+    return {
+        DOCS / "configuration.md": configuration_page(),
+        DOCS / "ocean.md": ocean_page(measured),
+        guide: filled,
+    }
+
+
+def stale_pages() -> list[Path]:
+    """Return the generated files whose text is not what the code says, measured columns aside."""
+    return [
+        path
+        for path, text in pages({}).items()
+        if not path.exists()
+        or _without_measured(path.read_text(encoding="utf-8")) != _without_measured(text)
+    ]
+
+
+def read_measured() -> dict[str, dict[str, Any]]:
+    """Return the measured figures by env, none where nobody has measured."""
+    if not RESULTS.exists():
+        return {}
+    figures: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return figures
+
+
+def draw(name: str, path: Path) -> None:
+    """Write a picture of env `name` after some steps of random play from a fixed seed."""
+    from pufferlib.cli import _write_png
+
+    with make(name, num_envs=1, num_workers=1) as vecenv:
+        vecenv.reset(seed=7)
+        space = vecenv.action_space
+        space.seed(7)
+        for _ in range(PICTURE_STEPS.get(name, PICTURE_STEPS_ELSE)):
+            vecenv.step(np.stack([space.sample() for _ in range(vecenv.num_agents)]))
+        _write_png(path, vecenv.render(0))
+
+
+def _facts(info: NativeInfo) -> list[str]:
+    metrics = {metric.name: metric.doc for metric in info.metrics}
+    with make(info.name, num_envs=1, num_workers=1) as vecenv:
+        return [
+            info.name,
+            info.family,
+            info.doc,
+            _observations(vecenv),
+            _actions(vecenv),
+            str(vecenv.agents_per_env),
+            metrics.get("score", ""),
+            metrics.get("perf", ""),
+        ]
+
+
+def _observations(vecenv: VectorEnv) -> str:
+    space = vecenv.observation_space
+    return f"{space.dtype} {' x '.join(map(str, space.shape or ()))}"
+
+
+def _actions(vecenv: VectorEnv) -> str:
+    text = str(vecenv.action_space).replace(", float32)", ")")
+    return f"{text}, masked" if vecenv.action_masks is not None else text
+
+
+def _figures(row: Mapping[str, Any]) -> list[str]:
+    """Return the measured cells; empty where a figure is missing."""
+    speed, perf, steps = row.get("sps_1core"), row.get("perf"), row.get("steps")
+    seeds = row.get("seeds")
+    return [
+        "" if speed is None else f"{speed / 1e6:.3g}M",
+        "" if perf is None else f"{perf:.2f} ({seeds} seed{'' if seeds == 1 else 's'})",
+        "" if steps is None else f"{steps / 1e6:.3g}M steps, {row['seconds']:.0f} s",
+    ]
+
+
+def _without_measured(text: str) -> str:
+    """Cut the cells behind the facts off every table row; other tables are narrower than that."""
+    lines = []
+    for line in text.splitlines():
+        cells = re.split(r"(?<!\\)\|", line)
+        if line.startswith("|") and len(cells) > len(FACTS) + 2:
+            line = "|".join(cells[: len(FACTS) + 1]) + "|"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [list(headings), ["---"] * len(headings), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+
+
+def _range(choices: Sequence[str], low: float, high: float) -> str:
+    return ", ".join(choices) or f"{low:g} to {high:g}"
+
+
+def _spelled(default: Any) -> str:
+    if default is None:
+        return "none"
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    return f"{default:_}" if isinstance(default, int) and default >= 100_000 else str(default)
+
+
+def main() -> int:
+    """Run the command line; return its exit code."""
+    parser = argparse.ArgumentParser(description="write the generated parts of the docs")
+    parser.add_argument("--check", action="store_true", help="only tell what is out of date")
+    parser.add_argument("--redraw", action="store_true", help="draw all pictures anew")
+    options = parser.parse_args()
+    if options.check:
+        stale = stale_pages()
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run python scripts/generate_docs.py")
+        return 1 if stale else 0
+    for path, text in pages(read_measured()).items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    for name in infos():
+        picture = DOCS / "images" / f"{name}.png"
+        if options.redraw or not picture.exists():
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            draw(name, picture)
+            print(f"drew {picture.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

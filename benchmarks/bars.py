@@ -1,0 +1,249 @@
+"""The speed bars: our figures beside those of plain C programs, run in turns.
+
+    python benchmarks/bars.py                         our own figures
+    python benchmarks/bars.py --yardsticks DIR        and their ratio to the programs in DIR
+    python benchmarks/bars.py --yardsticks DIR --rounds 5 --json bars.json
+
+DIR holds cartpole_loop.c and fused_ppo.c. They are compiled with the flags in their first lines.
+What counts is the ratio of the best rounds: absolute figures move with the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import pty
+import re
+import select
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SIM_BARS = {"cartpole": 0.8, "squared": 0.25, "snake": 0.15, "breakout": 0.15}
+TRAIN_BAR = 0.2
+THREADS = 2
+LOOP_LINE = "AoS libm sinf,n=4096,threads=2"
+# What the fused program trains: a shared 64 x 64 trunk, batches of 32768, four epochs.
+TRAIN_SETTINGS = (
+    "--policy.hidden-size=64",
+    "--policy.num-layers=2",
+    "--train.batch-size=32768",
+    "--train.n-epochs=4",
+)
+
+
+class Bar(NamedTuple):
+    """One row of the report; the yardstick's parts are None where it was not run."""
+
+    what: str
+    sps: float
+    yardstick: float | None
+    ratio: float | None
+    bar: float
+
+
+def bench(name: str, mode: str, seconds: float) -> float:
+    """Return steps per second as `puffer bench` reports them, from a process of its own."""
+    command = [sys.executable, "-m", "pufferlib", "bench", name, "--mode", mode, "--json"]
+    command += ["--threads", str(THREADS), "--seconds", str(seconds)]
+    if mode == "train":
+        command += ["--engine", "torch", *TRAIN_SETTINGS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command[1:])} failed:\n{done.stderr.strip()}")
+    return float(json.loads(done.stdout.splitlines()[-1])["sps"])
+
+
+def compile_yardstick(source: Path, folder: Path) -> Path:
+    """Compile a C program as the gcc line among its first comments says; return the program."""
+    head = source.read_text(encoding="utf-8").splitlines()[:8]
+    pattern = rf"gcc (.*?) {re.escape(source.name)} -o \S+ ?(.*?)(?:&&|$)"
+    match = next(filter(None, (re.search(pattern, line) for line in head)), None)
+    if match is None:
+        sys.exit(f"{source} must say `gcc FLAGS {source.name} -o NAME LIBS` in its first lines.")
+    program = folder / source.stem
+    flags, libraries = shlex.split(match[1]), shlex.split(match[2])
+    command = [os.environ.get("CC", "cc"), *flags, str(source), "-o", str(program), *libraries]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+    return program
+
+
+def lines_of(command: list[str], seconds: float) -> Generator[str, None, None]:
+    """Yield a program's lines as it prints them; end it after `seconds`, or when closed.
+
+    It gets a terminal, so that it does not keep its lines back as it would in a pipe.
+    """
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    deadline = time.monotonic() + seconds
+    pending = b""
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([ours], [], [], left)[0]:
+                return
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                return
+            if not chunk:
+                return
+            *whole, pending = (pending + chunk).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace").strip()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def loop_rate(program: Path, seconds: float) -> float | None:
+    """Return the plain loop's steps per second; it stops after the line that is wanted."""
+    # six cases come first, three repetitions each; the rest is room for a busy machine
+    with closing(lines_of([str(program), str(seconds)], 60 + 60 * seconds)) as lines:
+        for line in lines:
+            if LOOP_LINE in line:
+                return float(line.rsplit(",", 1)[1])
+    return None
+
+
+def fused_rate(program: Path, limit: float) -> float | None:
+    """Return the fused trainer's steps per second: its own total, else that of its progress."""
+    rate = None
+    with closing(lines_of([str(program)], limit)) as lines:
+        for line in lines:
+            if total := re.search(r"total ([\d.]+)M SPS", line):
+                return 1e6 * float(total[1])
+            if progress := re.search(r"steps ([\d.]+)M .*t=([\d.]+)s", line):
+                rate = 1e6 * float(progress[1]) / max(float(progress[2]), 1e-9)
+    return rate
+
+
+def best_of(
+    rounds: int,
+    ours: Mapping[str, Callable[[], float]],
+    yardstick: Callable[[], float | None] | None,
+    noun: str,
+) -> tuple[dict[str, float], float | None]:
+    """Run all in turns, `rounds` times; return the best rates of ours and of the yardstick."""
+    best = dict.fromkeys(ours, 0.0)
+    best_yardstick: float | None = None
+    for number in range(1, rounds + 1):
+        for name, run in ours.items():
+            if yardstick is not None:
+                rate = yardstick()
+                told = "no figure in time" if rate is None else spelled(rate)
+                say(f"round {number}/{rounds}  {noun:<22}{told}")
+                if rate is not None:
+                    best_yardstick = max(rate, best_yardstick or 0.0)
+            rate = run()
+            say(f"round {number}/{rounds}  {name:<22}{spelled(rate)}")
+            best[name] = max(best[name], rate)
+    return best, best_yardstick
+
+
+def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
+    """Run simulation, then training; return a row for each bar."""
+    loop = fused = None
+    if options.yardsticks is not None:
+        loop_program = compile_yardstick(options.yardsticks / "cartpole_loop.c", folder)
+        fused_program = compile_yardstick(options.yardsticks / "fused_ppo.c", folder)
+        loop = partial(loop_rate, loop_program, options.loop_seconds)
+        fused = partial(fused_rate, fused_program, options.fused_limit)
+
+    sims = {f"sim {name}": partial(bench, name, "sim", options.sim_seconds) for name in SIM_BARS}
+    train = partial(bench, "cartpole", "train", options.train_seconds)
+    rows = []
+    rates, plain = best_of(options.rounds, sims, loop, "plain loop")
+    for name, bar in SIM_BARS.items():
+        rows.append(row(f"sim {name}", rates[f"sim {name}"], plain, bar))
+    rates, whole = best_of(options.rounds, {"train cartpole": train}, fused, "fused trainer")
+    rows.append(row("train cartpole", rates["train cartpole"], whole, TRAIN_BAR))
+    return rows
+
+
+def row(what: str, sps: float, yardstick: float | None, bar: float) -> Bar:
+    """Return a row with its ratio, where there is one."""
+    return Bar(what, sps, yardstick, sps / yardstick if yardstick else None, bar)
+
+
+def report(rows: list[Bar]) -> None:
+    """Print the table."""
+    say(f"\n{'bar':<18}{'ours':>12}{'yardstick':>12}{'ratio':>8}{'wanted':>8}")
+    for line in rows:
+        ratio = "-" if line.ratio is None else f"{line.ratio:.2f}"
+        met = "" if line.ratio is None else "  met" if line.ratio >= line.bar else "  MISSED"
+        figures = f"{spelled(line.sps):>12}{spelled(line.yardstick):>12}{ratio:>8}{line.bar:>8}"
+        say(f"{line.what:<18}{figures}{met}")
+
+
+def facts(options: argparse.Namespace, rows: list[Bar]) -> dict[str, Any]:
+    """Return the report as JSON values."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "rounds": options.rounds,
+        "bars": [line._asdict() for line in rows],
+    }
+
+
+def cpu_model() -> str:
+    """Return the processor's name as the system tells it."""
+    try:
+        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
+
+
+def spelled(rate: float | None) -> str:
+    """Return steps per second for people."""
+    if rate is None:
+        return "-"
+    return f"{rate / 1e6:.1f}M" if rate >= 1e7 else f"{rate / 1e6:.3f}M"
+
+
+def say(text: str) -> None:
+    """Print at once: a run takes minutes."""
+    print(text, flush=True)
+
+
+def main() -> int:
+    """Run the command line; exit code 1 means that a bar was missed."""
+    parser = argparse.ArgumentParser(description="the speed bars beside their yardsticks")
+    parser.add_argument("--yardsticks", type=Path, metavar="DIR", help="the C programs' folder")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each, best counts")
+    parser.add_argument("--sim-seconds", type=float, default=2, metavar="S", help="a simulation")
+    parser.add_argument("--train-seconds", type=float, default=10, metavar="S", help="a training")
+    parser.add_argument(
+        "--loop-seconds", type=float, default=0.2, metavar="S", help="a loop's case"
+    )
+    parser.add_argument(
+        "--fused-limit", type=float, default=60, metavar="S", help="after which its progress counts"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds must be at least 1, but got {options.rounds}")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(options, Path(folder))
+    report(rows)
+    if options.json is not None:
+        options.json.write_text(json.dumps(facts(options, rows), indent=2) + "\n")
+    return 1 if any(line.ratio is not None and line.ratio < line.bar for line in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

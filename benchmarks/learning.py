@@ -1,0 +1,244 @@
+"""How soon and how well each environment is learnt with its default config.
+
+    python benchmarks/learning.py cartpole squared --seeds 3
+    python benchmarks/learning.py --seeds 3              every environment
+
+Each seed is one `puffer train NAME` in a process of its own, one after another. A seed's row says
+after how many steps and seconds of training the mark was first reached, and where the run ended.
+Rows are kept in benchmarks/results/ocean.json as they come; seeds that are there already, with the
+same mark and options, are not run again unless `--again` asks for it. `--set=--train.gamma=0.9`
+changes an option of all runs. scripts/generate_docs.py puts the results into docs/ocean.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from bars import cpu_model, say
+
+Row: TypeAlias = dict[str, Any]  # one seed's result, or one line of a run's log
+
+RESULTS = Path(__file__).resolve().parent / "results" / "ocean.json"
+WINDOW_EPISODES = 100  # a mark counts as reached when the mean over this many or more is there
+POLL_SECONDS = 5
+
+
+class Mark(NamedTuple):
+    """What a run must reach: a key of the log, and its value."""
+
+    key: str
+    value: float
+
+    @property
+    def spelled(self) -> str:
+        """As rows of results name it."""
+        return f"{self.key} {self.value:g}"
+
+
+MARKS = {"cartpole": Mark("mean_reward", 475)}
+PERF = 0.9  # the mark of all others
+
+
+def mark_of(name: str, perf: float | None) -> Mark:
+    """Return the mark of an environment; `perf` replaces that of those without one of their own."""
+    return MARKS.get(name, Mark("env/perf", PERF if perf is None else perf))
+
+
+def first_reached(rows: Iterable[Row], mark: Mark) -> Row | None:
+    """Return the first line of a log at which the mark is reached, None if it never is.
+
+    The mean is over the episodes of the last lines, as few as hold WINDOW_EPISODES. A line without
+    new episodes repeats the figures of the one before, and is not counted again.
+    """
+    window: deque[tuple[float, float]] = deque()  # value, episodes
+    last: tuple[Any, ...] | None = None
+    for row in rows:
+        value, episodes = row.get(mark.key), row.get("episodes")
+        if not episodes or value is None:
+            continue
+        told = tuple(row.get(key) for key in ("mean_reward", "episode_length", "episodes"))
+        if told == last:
+            continue
+        last = told
+        window.append((value, episodes))
+        while sum(count for _, count in window) - window[0][1] >= WINDOW_EPISODES:
+            window.popleft()
+        total = sum(count for _, count in window)
+        mean = sum(part * count for part, count in window) / total
+        if total >= WINDOW_EPISODES and mean >= mark.value:
+            return row
+    return None
+
+
+def summarised(rows: Sequence[Row], sps_1core: float | None) -> Row:
+    """Return one environment's entry: figures over all seeds, then the seeds themselves.
+
+    `perf` is the mean of where runs ended; `steps` and `seconds` are those of the slowest seed to
+    its mark, None where a seed did not get there.
+    """
+    everyone = all(row["steps"] is not None for row in rows)
+    return {
+        "sps_1core": sps_1core,
+        "perf": statistics.fmean(row["perf"] for row in rows) if rows else None,
+        "steps": max(row["steps"] for row in rows) if rows and everyone else None,
+        "seconds": max(row["seconds"] for row in rows) if rows and everyone else None,
+        "seeds": len(rows),
+        "rows": sorted(rows, key=lambda row: row["seed"]),
+    }
+
+
+def read_log(path: Path) -> list[Row]:
+    """Return the whole lines of a log that may still be growing."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def train(name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark) -> Row:
+    """Run one training to its end and return its row, telling how it goes meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pufferlib", "train", name]
+        command += [f"--train.seed={seed}", f"--train.run-dir={folder}", "--train.dashboard=off"]
+        command += [f"--train.torch-threads={threads}", f"--vec.num-workers={threads}"]
+        command += ["--train.log-interval=1", *extra]
+        errors = Path(folder) / "errors.txt"
+        with errors.open("w") as sink:
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=sink)
+            try:
+                log = watch(process, Path(folder), name, seed, mark)
+            finally:
+                process.kill()
+                process.wait()
+        if process.returncode or not log:
+            sys.exit(f"puffer train {name} failed:\n{errors.read_text().strip()}")
+    reached, end = first_reached(log, mark), log[-1]
+    if end.get("env/perf") is None:
+        sys.exit(f"puffer train {name} ended before any episode did: give it more steps.")
+    return {
+        "env": name,
+        "seed": seed,
+        "mark": mark.spelled,
+        "steps": None if reached is None else reached["steps"],
+        "seconds": None if reached is None else round(reached["uptime"], 2),
+        "perf": end["env/perf"],
+        "score": end["env/score"],
+        "mean_reward": end["mean_reward"],
+        "total_steps": end["steps"],
+        "total_seconds": round(end["uptime"], 2),
+        "sps": round(end["steps"] / end["uptime"]),
+        "threads": threads,
+        "settings": list(extra),
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": cpu_model(),
+    }
+
+
+def watch(
+    process: subprocess.Popen[bytes], folder: Path, name: str, seed: int, mark: Mark
+) -> list[Row]:
+    """Tell the state of a run every few seconds until it ends; return its log."""
+    log: list[Row] = []
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_SECONDS)
+        has_ended = process.poll() is not None  # asked first: then the log read next is whole
+        for path in folder.glob("*/metrics.jsonl"):
+            log = read_log(path)
+        if has_ended:
+            return log
+        if log:
+            row = log[-1]
+            value = row.get(mark.key)
+            told = "-" if value is None else f"{value:.3g}"
+            share = f"{row['steps'] / 1e6:.1f}M of {row['total_steps'] / 1e6:.1f}M steps"
+            say(f"  {name} seed {seed}: {share}, {mark.key} {told}, {row['sps']:,.0f} steps/s")
+
+
+def sim_rate(name: str) -> float:
+    """Return the env's own steps per second on one thread."""
+    command = [sys.executable, "-m", "pufferlib", "bench", name, "--threads", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"puffer bench {name} failed:\n{done.stderr.strip()}")
+    return float(json.loads(done.stdout.splitlines()[-1])["sps"])
+
+
+def store(path: Path, results: dict[str, Row]) -> None:
+    """Write the results; an older file stays whole until the new one is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def report(results: dict[str, Row], names: Sequence[str]) -> None:
+    """Print a line for each seed."""
+    say(f"\n{'env':<12}{'seed':>5}{'mark':>18}{'steps':>10}{'seconds':>9}{'perf':>7}{'score':>9}")
+    for name in names:
+        for row in results[name]["rows"]:
+            missed = row["steps"] is None
+            steps = "-" if missed else f"{row['steps'] / 1e6:.2f}M"
+            seconds = "-" if missed else f"{row['seconds']:.1f}"
+            place = f"{name:<12}{row['seed']:>5}{row['mark']:>18}"
+            say(f"{place}{steps:>10}{seconds:>9}{row['perf']:>7.3f}{row['score']:>9.2f}")
+
+
+def main() -> int:
+    """Run the command line; exit code 1 means that a seed missed its mark."""
+    parser = argparse.ArgumentParser(description="train with default configs and note how it goes")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all if not given")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")
+    parser.add_argument("--perf", type=float, metavar="P", help=f"the mark; {PERF} if not given")
+    parser.add_argument("--threads", type=int, default=2, metavar="K", help="of torch and of envs")
+    parser.add_argument("--set", action="append", default=[], metavar="OPTION")
+    parser.add_argument("--again", action="store_true", help="also run seeds that are known")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    options = parser.parse_args()
+
+    import pufferlib
+
+    names = options.names or pufferlib.list_envs()
+    for name in names:
+        if name not in pufferlib.list_envs():
+            parser.error(f"no environment `{name}`; there are {', '.join(pufferlib.list_envs())}")
+    results: dict[str, Row] = {}
+    if options.results.exists():
+        results = json.loads(options.results.read_text(encoding="utf-8"))
+    for name in names:
+        entry, mark = results.get(name, {}), mark_of(name, options.perf)
+        known = {
+            row["seed"]: row
+            for row in entry.get("rows", [])
+            if row["mark"] == mark.spelled and row["settings"] == options.set
+        }
+        sps = entry.get("sps_1core")
+        if sps is None or options.again:
+            sps = sim_rate(name)
+            say(f"{name}: {sps / 1e6:.1f}M steps/s on one thread")
+        for seed in range(1, options.seeds + 1):
+            if seed not in known or options.again:
+                known[seed] = train(name, seed, options.threads, options.set, mark)
+                told = known[seed]["steps"]
+                outcome = "missed" if told is None else f"reached after {told / 1e6:.2f}M steps"
+                say(f"{name} seed {seed}: {outcome}, perf {known[seed]['perf']:.3f} at the end")
+            results[name] = summarised(list(known.values()), sps)
+            store(options.results, results)
+    report(results, names)
+    return 1 if any(row["steps"] is None for name in names for row in results[name]["rows"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The scripts in benchmarks/ read logs and programs rightly; nothing here measures anything."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("bars")
+
+
+@pytest.fixture
+def learning(bars: ModuleType) -> ModuleType:
+    return importlib.import_module("learning")
+
+
+def program(folder: Path, text: str) -> Path:
+    path = folder / "program"
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+def line(steps: int, value: float, episodes: float) -> dict[str, Any]:
+    return {"steps": steps, "mean_reward": value, "episodes": episodes, "episode_length": value}
+
+
+def test_a_mark_needs_the_mean_of_a_hundred_episodes(learning: ModuleType) -> None:
+    mark = learning.Mark("mean_reward", 475)
+    rows = [line(1, 500, 60), line(2, 430, 60), line(3, 500, 60), line(4, 490, 60)]
+
+    # (500 + 430) / 2 = 465 at 2 and at 3, (500 + 490) / 2 = 495 at 4; at 1 there are only 60.
+    assert learning.first_reached(rows, mark)["steps"] == 4
+    assert learning.first_reached(rows[:3], mark) is None
+
+
+def test_a_line_that_repeats_old_episodes_does_not_count_again(learning: ModuleType) -> None:
+    mark = learning.Mark("mean_reward", 475)
+
+    assert learning.first_reached([line(1, 500, 60), line(2, 500, 60)], mark) is None
+    assert learning.first_reached([line(1, 500, 60), line(2, 501, 60)], mark)["steps"] == 2
+
+
+def test_lines_without_episodes_are_passed_over(learning: ModuleType) -> None:
+    empty = {"steps": 1, "mean_reward": None, "episodes": None}
+
+    assert learning.first_reached([empty, line(2, 480, 100)], learning.MARKS["cartpole"])
+
+
+def test_a_summary_tells_the_slowest_seed_and_the_mean_of_the_ends(learning: ModuleType) -> None:
+    seeds = [
+        {"seed": 2, "steps": 300, "seconds": 3.0, "perf": 0.9},
+        {"seed": 1, "steps": 500, "seconds": 2.0, "perf": 1.0},
+    ]
+    summary = learning.summarised(seeds, 1e6)
+
+    assert (summary["steps"], summary["seconds"], summary["seeds"]) == (500, 3.0, 2)
+    assert summary["perf"] == pytest.approx(0.95)
+    assert [row["seed"] for row in summary["rows"]] == [1, 2]
+    seeds[0]["steps"] = None  # one seed that misses is a mark that was missed
+    assert learning.summarised(seeds, 1e6)["steps"] is None
+
+
+def test_a_growing_log_is_read_up_to_its_last_whole_line(
+    learning: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n{"st')
+
+    assert learning.read_log(path) == [{"step": 1}, {"step": 2}]
+    assert learning.read_log(tmp_path / "none") == []
+
+
+def test_a_loop_is_stopped_after_the_line_that_is_wanted(bars: ModuleType, tmp_path: Path) -> None:
+    path = program(
+        tmp_path,
+        "import time\n"
+        "print('cartpole-c,AoS libm sinf,n=4096,threads=1,7')\n"
+        "print('cartpole-c,AoS libm sinf,n=4096,threads=2,123456789')\n"
+        "time.sleep(60)\n",
+    )
+    start = time.monotonic()
+
+    assert bars.loop_rate(path, 0.1) == 123456789
+    assert time.monotonic() - start < 30
+
+
+def test_the_fused_trainer_counts_by_its_total_or_else_by_its_progress(
+    bars: ModuleType, tmp_path: Path
+) -> None:
+    progress = "print('it 20 steps 0.66M ret 30.0  t=2.00s')\n"
+    total = "print('H=64 NT=2 EPOCHS=4: rollout 7.30M/s  train-phase 0.8M/s  total 0.671M SPS')\n"
+
+    assert bars.fused_rate(program(tmp_path, progress + total), 30) == pytest.approx(0.671e6)
+    # 0.66 million steps in 2 seconds, then silence until the limit
+    slow = program(tmp_path, f"import time\n{progress}time.sleep(60)\n")
+    assert bars.fused_rate(slow, 1) == pytest.approx(0.33e6)
+    assert bars.fused_rate(program(tmp_path, "pass\n"), 30) is None
+
+
+def test_a_yardstick_is_compiled_as_its_first_lines_say(
+    bars: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("CC", compiler)
+    source = tmp_path / "answer.c"
+    source.write_text(
+        "// Prints a number.\n"
+        "//   gcc -O1 -DANSWER=42 answer.c -o answer -lm && ./answer 0.2   (seconds)\n"
+        "#include <stdio.h>\n"
+        'int main(void) { printf("%d\\n", ANSWER); return 0; }\n'
+    )
+    built = bars.compile_yardstick(source, tmp_path)
+
+    assert list(bars.lines_of([str(built)], 30)) == ["42"]
+    source.write_text("int main(void) { return 0; }\n")
+    with pytest.raises(SystemExit, match="must say `gcc"):
+        bars.compile_yardstick(source, tmp_path)

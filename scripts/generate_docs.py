@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results" / "ocean.json"
 
 NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, then run it. -->"
-TABLE = re.compile(r"(<!-- generated: envs -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- generated: envs -->\n).*?(<!-- end -->)", re.DOTALL)
 FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
 MEASURED = ("steps/s, 1 core", "perf reached", "after")
 PICTURE_STEPS = {"connect4": 9, "memory": 10, "cartpole": 8}  # a game that looks under way
@@ -104,8 +104,8 @@ def environments_table() -> str:
 def pages(measured: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
     """Return what each generated file should hold."""
     guide = DOCS / "environments.md"
-    text = guide.read_text(encoding="utf-8")
-    filled, count = TABLE.subn(lambda match: match[1] + environments_table() + match[2], text)
+    text, table = guide.read_text(encoding="utf-8"), environments_table()
+    filled, count = TABLE.subn(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", text)
     if count != 1:
         raise ValueError(f"{guide} must have one `<!-- generated: envs -->` block, but has {count}")
     return {

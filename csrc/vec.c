@@ -454,8 +454,20 @@ PufCode puf_vec_snapshot(const PufVec* vec, int32_t env, uint8_t* out) {
     return code;
 }
 
+// Params lie in the env and so in its snapshot, but rows and arena were made for those of this vec.
+static PufCode check_params_of(const PufVec* vec, int32_t env, const uint8_t* from) {
+    const uint8_t* own = vec->batch.envs + (size_t)env * vec->batch.env_bytes;
+    for (int32_t i = 0; i < vec->info->num_params; i++) {
+        const PufField* field = &vec->info->params[i];
+        if (memcmp(own + field->offset, from + field->offset - offsetof(PufSlots, rng), 4))
+            return puf_fail(PUF_BAD_ARGUMENT, "its `%s` is another.", field->name);
+    }
+    return PUF_OK;
+}
+
 PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from) {
     PufCode code = check_snapshot(vec, env);
+    if (!code) code = check_params_of(vec, env, from);
     if (!code) visit(vec, env, (uint8_t*)from, load_piece);
     return code;
 }

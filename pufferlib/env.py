@@ -19,7 +19,8 @@ class PufferEnv:
     `super().__init__(buf)`. `step` reads `self.actions` and writes `self.observations`, `rewards`,
     `terminals`, `truncations` and `masks`, one row for each agent. Where an episode ends it writes
     the last observation to `final_observations`, sets the flag, and starts the next episode within
-    the same step. Rows live in `buf` or, without one, in memory of the env's own; `bind` moves them.
+    the same step. Rewards and flags are zero when `step` begins in a vector env. Rows live in `buf`
+    or, without one, in memory of the env's own; `bind` moves them.
     """
 
     single_observation_space: Space

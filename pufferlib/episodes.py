@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -63,9 +64,9 @@ class EpisodeStats:
 class Infos(Sequence[dict[str, Any]]):
     """A list of dicts, one for each slot, built when first looked at.
 
-    Most loops never look, and a C env ends hundreds of episodes in a step; so what a slot has to say
-    stays in arrays until someone asks. `settle` builds the dicts; a vector env calls it before those
-    arrays change if the infos are still held by then.
+    Most loops never look, and a C env ends hundreds of episodes in a step; so what a slot has to
+    say stays in arrays until someone asks. `settle` builds the dicts; a vector env calls it before
+    those arrays change if the infos are still held by then.
     """
 
     __slots__ = ("__weakref__", "_build", "_dicts", "_length")
@@ -107,8 +108,8 @@ class Infos(Sequence[dict[str, Any]]):
 
 def finished(
     ended: NDArray[np.bool_],
-    returns: NDArray[np.float32],
-    lengths: NDArray[np.int32],
+    returns: NDArray[Any],
+    lengths: NDArray[Any],
     seconds: float,
 ) -> dict[int, dict[str, Any]]:
     """Return slot -> {"episode": {r, l, t}} for the slots whose episode ended in this step."""
@@ -122,23 +123,34 @@ class EpisodeTracker:
     """Sums rewards and steps per slot, for vector envs that do not do so themselves."""
 
     def __init__(self, num_slots: int) -> None:
-        self.stats = EpisodeStats()
         self._returns = np.zeros(num_slots, dtype=np.float64)
         self._lengths = np.zeros(num_slots, dtype=np.int64)
+        self.reset()
 
     def reset(self) -> None:
-        """Forget running episodes."""
+        """Forget running episodes and statistics."""
+        self.stats = EpisodeStats()
         self._returns[:] = 0
         self._lengths[:] = 0
+        self._started = time.perf_counter()
 
-    def step(self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]) -> None:
-        """Add one step of every slot; close the episodes where `ended`."""
+    def step(
+        self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]
+    ) -> dict[int, dict[str, Any]]:
+        """Add one step of every slot, `masks` says who acted in it; close episodes where `ended`.
+
+        Returns slot -> info of those that ended, as `finished` does.
+        """
         self._returns += rewards
         self._lengths += masks
-        for slot in np.flatnonzero(ended):
-            self.stats.add(float(self._returns[slot]), float(self._lengths[slot]))
-            self._returns[slot] = 0
-            self._lengths[slot] = 0
+        if not ended.any():
+            return {}
+        seconds = time.perf_counter() - self._started
+        infos = finished(ended, self._returns, self._lengths, seconds)
+        for info in infos.values():
+            self.stats.add(info["episode"]["r"], info["episode"]["l"])
+        self._returns[ended], self._lengths[ended] = 0, 0
+        return infos
 
     def drain(self) -> EpisodeStats:
         """Return the statistics since the last drain and start anew."""

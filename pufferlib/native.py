@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib import _core
+import pufferlib._core as _core
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, Infos, finished
@@ -126,7 +126,8 @@ def _parse_number(text: str) -> int | float | str:
 class NativeVec:
     """`num_envs` C envs over one set of buffers, stepped by `num_threads` threads.
 
-    Rows are the caller's after each call, until the next one. Not safe to use from two threads.
+    Rows are the caller's after each call, until the next one. `reset` or a `restore` of all envs
+    comes first. Not safe to use from two threads.
     """
 
     def __init__(
@@ -142,6 +143,9 @@ class NativeVec:
         self.info = infos()[name]
         self.num_envs = num_envs
         values = self.info.values(settings or {})
+        for noun, count in (("num_envs", num_envs), ("num_workers", num_threads)):
+            if not 1 <= count < 2**31:
+                raise UsageError(f"`{noun}` must be between 1 and 2**31 - 1, but got {count}.")
         try:
             self._vec = _core.Vec(name, num_envs, num_threads, values)
         except ValueError as error:
@@ -156,7 +160,7 @@ class NativeVec:
         self.bind(buffers or self._allocate())
         self._final_returns = self._vec.final_returns()
         self._final_lengths = self._vec.final_lengths()
-        self._started = time.perf_counter()
+        self._started = self._stepped = time.perf_counter()
 
     def _allocate(self) -> Buffers:
         return allocate(
@@ -178,20 +182,28 @@ class NativeVec:
             final_observations=buffers.final_observations,
         )
         self.buffers = buffers
+        self._ready = False
 
     def reset(self, seed: int) -> None:
         """Seed env i from (seed, i), start new episodes and forget statistics."""
         self._vec.reset(seed)
-        self._started = time.perf_counter()
+        self._started = self._stepped = time.perf_counter()
+        self._ready = True
 
     def step(self, actions: NDArray[Any] | None = None) -> None:
         """Step all envs with `actions` (read in place, not kept), or with the bound action rows."""
+        self._check_ready("step")
         self._vec.step(actions)
+        self._stepped = time.perf_counter()
+
+    def _check_ready(self, call: str) -> None:
+        if not self._ready:  # C code trusts its state: what was never reset has none
+            raise UsageError(f"`reset` must be called before `{call}`.")
 
     def spoken(self) -> dict[int, dict[str, Any]]:
         """Return slot -> info for the slots whose episode ended in the last step."""
         ended = self.buffers.terminals | self.buffers.truncations
-        seconds = time.perf_counter() - self._started
+        seconds = self._stepped - self._started
         return finished(ended, self._final_returns, self._final_lengths, seconds)
 
     def drain(self) -> EpisodeStats:
@@ -204,19 +216,29 @@ class NativeVec:
 
     def snapshot(self) -> NDArray[np.uint8]:
         """Return the whole state of every env, [num_envs, bytes]: a copy."""
+        self._check_ready("snapshot")
         rows = np.empty((self.num_envs, self._vec.snapshot_bytes()), dtype=np.uint8)
         self._vec.snapshot(0, self.num_envs, rows)
         return rows
 
     def restore(self, rows: NDArray[np.uint8], first: int = 0) -> None:
-        """Put envs `first`, `first + 1`, ... back into the states in `rows`."""
+        """Put envs `first`, `first + 1`, ... back into the states in `rows`.
+
+        Their observations and masks come back too; rewards and flags, which belong to a step that
+        never happened, are cleared.
+        """
+        last = first + len(rows)
         try:
-            self._vec.restore(first, first + len(rows), np.ascontiguousarray(rows))
+            self._vec.restore(first, last, np.ascontiguousarray(rows))
         except ValueError as error:
             raise UsageError(f"`snapshot` must be of the same env and params: {error}") from None
+        self._ready = self._ready or len(rows) == self.num_envs
+        buffers = self.buffers.slots(first * self.agents_per_env, last * self.agents_per_env)
+        buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
 
     def render(self, env: int = 0) -> NDArray[np.uint8]:
         """Draw one env, [height, width, 3]."""
+        self._check_ready("render")
         picture = np.zeros(self.picture_shape, dtype=np.uint8)
         try:
             self._vec.render(env, picture)
@@ -247,13 +269,11 @@ def _action_space(layout: dict[str, Any]) -> Space:
     if len(nvec) == 1:
         parts.append(gymnasium.spaces.Discrete(nvec[0]))
     elif nvec:
-        parts.append(gymnasium.spaces.MultiDiscrete(nvec))
+        parts.append(gymnasium.spaces.MultiDiscrete(list(nvec)))
     if layout["num_continuous"]:
         low, high = np.float32(layout["action_low"]), np.float32(layout["action_high"])
         parts.append(
-            gymnasium.spaces.Box(
-                float(low), float(high), (layout["num_continuous"],), np.float32
-            )
+            gymnasium.spaces.Box(float(low), float(high), (layout["num_continuous"],), np.float32)
         )
     return parts[0] if len(parts) == 1 else gymnasium.spaces.Tuple(parts)
 

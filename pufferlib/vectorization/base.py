@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -9,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.episodes import EpisodeTracker
-from pufferlib.errors import UsageError
-from pufferlib.spaces import ActionLayout, Space, action_layout, observation_layout
+from pufferlib.episodes import EpisodeTracker, Infos
+from pufferlib.errors import EnvError, UsageError
+from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
+
+_INT32 = np.iinfo(np.int32)
 
 
 class Batch(NamedTuple):
@@ -32,17 +37,19 @@ class VectorEnv:
     Autoreset is same-step: the observation after an end is the first of the next episode. A
     *terminal* ended the episode and cuts the value to zero; a *truncation* cut it short, and the
     value goes on from its last observation, which `final_observations` holds in rows where
-    `truncations` is set. Slots whose `masks` row is False belong to absent agents: no data, no loss.
+    `truncations` is set. Slots whose `masks` row is False belong to absent agents: no data and no
+    loss.
 
     All arrays are views of one memory that the next `step` overwrites; copy what must outlive it.
-    `reset`, then `step` again and again, or `recv` and `send` in turns. A subclass needs only `reset`
-    and `step`: it sets `num_envs` and the spaces (or a list `self.envs` of envs that have them).
+    `reset`, then `step` again and again, or `recv` and `send` in turns. A subclass needs only
+    `reset` and `step`: it sets `num_envs` and the spaces (or a list `self.envs` of envs that have
+    them). What its `step` calls done is terminal, unless the slot's info has a true
+    `TimeLimit.truncated`; that info may bring the `final_observation` as well.
     """
 
     name: str = ""  # as `make` was told, for people to read
     num_envs: int
     num_workers: int = 1
-    envs_per_worker: int
     agents_per_env: int = 1
     action_masks: NDArray[np.bool_] | None = None
     observations: NDArray[Any]
@@ -53,13 +60,19 @@ class VectorEnv:
     final_observations: NDArray[Any]
 
     _next_seed: int | None = None
+    _closed: bool = False
+    _ready: bool = False  # reset has been called
     _sent: bool = False
     _received: bool = False
     _batch: Batch | None = None
     _tracker: EpisodeTracker | None = None
     _observation_space: Space | None = None
     _action_space: Space | None = None
-    _layout: ActionLayout | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "reset" in vars(cls):  # whoever writes it need not know what has to follow
+            cls.reset = _noted(vars(cls)["reset"])  # type: ignore[method-assign]
 
     # ---- Spaces and sizes ----------------------------------------------------------------------
 
@@ -106,7 +119,17 @@ class VectorEnv:
     @property
     def num_agents(self) -> int:
         """Slots in all: envs x agents."""
+        if not hasattr(self, "num_envs"):
+            raise UsageError(
+                f"`num_envs` must be known, but {type(self).__name__} has none. "
+                "Try `self.num_envs = ...` in its __init__."
+            )
         return self.num_envs * self.agents_per_env
+
+    @property
+    def envs_per_worker(self) -> int:
+        """Envs of a worker; the last one may have fewer."""
+        return -(-self.num_envs // self.num_workers)
 
     # ---- What a subclass defines ---------------------------------------------------------------
 
@@ -122,75 +145,120 @@ class VectorEnv:
 
     def seed(self, seed: int) -> None:
         """Use `seed` for the next `reset`."""
-        self._next_seed = seed
+        self._next_seed = _checked_seed(seed)
 
     def _take_seed(self, seed: int | None) -> int | None:
         """Return the seed for this reset: the given one, else what `seed` left, else None."""
-        given = self._next_seed if seed is None else seed
-        self._next_seed = None
-        if given is None:
-            return None
-        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 0:
-            raise UsageError(f"`seed` must be a whole number >= 0, but got {given!r}.")
-        return int(given) & (2**63 - 1)
+        held, self._next_seed = self._next_seed, None
+        return held if seed is None else _checked_seed(seed)
 
     # ---- Halves of a step ----------------------------------------------------------------------
 
     def send(self, actions: Any) -> None:
         """Hand over actions for the slots of the last batch; `recv` must follow."""
-        if self._sent:
-            raise UsageError("`recv` must be called before the next `send`.")
+        self._begin("send")
         result = self.step(actions)
+        if len(result) != 4:
+            raise EnvError(
+                f"`step` of {type(self).__name__} must return 4 parts (observations, rewards, "
+                f"dones, infos), but got {len(result)}."
+            )
         self._batch = self._as_batch(*result)
         self._sent = True
 
     def recv(self) -> Batch:
         """Return the next batch: after `reset` the first observations, after `send` its results."""
+        self._begin("recv")
         if not self._sent:
-            if self._received:
-                raise UsageError("`send` must be called before the next `recv`.")
             self._batch = self._first_batch()
         self._sent, self._received = False, True
         assert self._batch is not None
         return self._batch
 
-    def _first_batch(self) -> Batch:
-        observations = getattr(self, "observations", None)
-        if observations is None or not self._was_reset():
-            observations = np.asarray(self.reset())
-        num_slots = self.num_agents
-        zeros = np.zeros(num_slots, dtype=np.bool_)
-        self.masks = getattr(self, "masks", np.ones(num_slots, dtype=np.bool_))
-        rewards = np.zeros(num_slots, dtype=np.float32)
-        return Batch(slice(0, num_slots), observations, rewards, zeros, zeros, self.masks, [])
+    def _begin(self, call: str) -> None:
+        """Raise, naming the call that is due, unless `call` may be made now."""
+        if self._closed:
+            raise UsageError(f"`{call}` must not be called on a closed {type(self).__name__}.")
+        if call not in ("reset", "restore") and not self._ready:
+            raise UsageError(f"`reset` must be called before `{call}`.")
+        if call in ("step", "send") and self._sent:
+            raise UsageError(f"`recv` must be called before the next `{call}`.")
+        if call == "recv" and self._received and not self._sent:
+            raise UsageError("`send` must be called before the next `recv`.")
 
-    def _was_reset(self) -> bool:
-        return False
+    def _note_reset(self, observations: Any) -> None:
+        """Begin anew after a subclass's `reset`, which returned `observations`."""
+        self._next_seed = None
+        self._ready, self._sent, self._received = True, False, False
+        self.observations = self._as_rows("observations", observations)
+        if not hasattr(self, "masks"):
+            self.masks = np.ones(self.num_agents, dtype=np.bool_)
+        self._tracker = EpisodeTracker(self.num_agents)
+
+    def _first_batch(self) -> Batch:
+        slots = self.num_agents
+        rewards, flags = np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.bool_)
+        infos = Infos(slots, dict)
+        return Batch(slice(0, slots), self.observations, rewards, flags, flags, self.masks, infos)
 
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
         """Make a batch of what a subclass's `step` returned, and count its episodes."""
-        observations = np.asarray(observations)
-        rewards = np.asarray(rewards, dtype=np.float32)
-        dones = np.asarray(dones, dtype=np.bool_)
-        truncations = np.zeros_like(dones)
-        for slot, info in enumerate(infos):
-            if dones[slot] and info.get("TimeLimit.truncated", False):
-                truncations[slot] = True
-        self.observations, self.rewards = observations, rewards
-        self.terminals, self.truncations = dones & ~truncations, truncations
-        self.final_observations = observations
-        if self._tracker is None:
-            self._tracker = EpisodeTracker(self.num_agents)
-        self._tracker.step(rewards, dones, self.masks)
+        self.observations = self._as_rows("observations", observations)
+        self.rewards = self._as_rows("rewards", rewards)
+        ended = self._as_rows("dones", dones)
+        self.truncations = np.zeros_like(ended)
+        self.final_observations = self.observations
+        for slot, info in enumerate(infos or ()):
+            if ended[slot] and info.get("TimeLimit.truncated", False):
+                self.truncations[slot] = True
+                if "final_observation" in info:
+                    if self.final_observations is self.observations:
+                        self.final_observations = self.observations.copy()
+                    self.final_observations[slot] = info["final_observation"]
+        self.terminals = ended & ~self.truncations
+        assert self._tracker is not None
+        self._tracker.step(self.rewards, ended, self.masks)
+        return self._batch_of(infos)
+
+    def _batch_of(self, infos: Any) -> Batch:
         return Batch(
             slice(0, self.num_agents),
-            observations,
-            rewards,
+            self.observations,
+            self.rewards,
             self.terminals,
             self.truncations,
             self.masks,
             infos,
         )
+
+    def _as_rows(self, field: str, value: Any) -> NDArray[Any]:
+        """Return what a subclass gave as an array of rows, or raise where it does not fit."""
+        layout = self._observation_layout
+        shape, dtype = {
+            "observations": (layout.shape, layout.dtype),
+            "rewards": ((), np.dtype(np.float32)),
+            "dones": ((), np.dtype(np.bool_)),
+        }[field]
+        wanted = (self.num_agents, *shape)
+        try:
+            rows = np.asarray(value)
+        except ValueError as error:  # rows of different lengths
+            raise self._misfit(field, f"one array of shape {wanted}", str(error)) from error
+        if rows.shape != wanted:
+            raise self._misfit(field, f"of shape {wanted}", str(rows.shape))
+        if rows.dtype == dtype:
+            return rows
+        cast = rows.astype(dtype) if rows.dtype.kind in "biuf" else None
+        if cast is None or (dtype.kind != "f" and not np.array_equal(cast, rows)):
+            raise self._misfit(field, f"of dtype {dtype}", str(rows.dtype))
+        return cast
+
+    def _misfit(self, field: str, wanted: str, given: str) -> EnvError:
+        return EnvError(f"`{field}` of {type(self).__name__} must be {wanted}, but got {given}.")
+
+    @functools.cached_property
+    def _observation_layout(self) -> ObservationLayout:
+        return observation_layout(self.observation_space)
 
     # ---- Statistics, state, pictures, end ------------------------------------------------------
 
@@ -206,8 +274,11 @@ class VectorEnv:
         """Return the whole state of every env, or None where the envs cannot give it."""
         return None
 
-    def restore(self, state: NDArray[np.uint8]) -> None:
-        """Put every env back into a state that `snapshot` returned."""
+    def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
+        """Put every env back into a state that `snapshot` returned, or only `env` into its row.
+
+        Observations and masks come back too; rewards and flags are cleared. `recv` or `step` next.
+        """
         raise UsageError(f"{type(self).__name__} cannot restore a state: its envs cannot give one.")
 
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
@@ -216,6 +287,7 @@ class VectorEnv:
 
     def close(self) -> None:
         """Free what the envs hold. Safe to call twice."""
+        self._closed = True
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -233,69 +305,94 @@ class BufferedVectorEnv(VectorEnv):
     """A vector env whose rows live in one set of `Buffers`; the base of the backends."""
 
     _buffers: Buffers
-    _closed: bool = False
-    _ready: bool = False  # reset has been called
 
     def _attach(self, buffers: Buffers, observation_space: Space, action_space: Space) -> None:
         self._buffers = buffers
         self.observation_space, self.action_space = observation_space, action_space
-        self._layout = action_layout(action_space)
+        self._action_shape = action_layout(action_space).shape
         self.observations, self.rewards = buffers.observations, buffers.rewards
         self.terminals, self.truncations = buffers.terminals, buffers.truncations
         self.masks, self.action_masks = buffers.masks, buffers.action_masks
         self.final_observations = buffers.final_observations
-        self.observation_layout = observation_layout(observation_space)
 
     def _begin(self, call: str) -> None:
-        if self._closed:
-            raise UsageError(f"`{call}` must not be called on a closed {type(self).__name__}.")
-        if call != "reset" and not self._ready:
-            raise UsageError(f"`reset` must be called before `{call}`.")
-        if call == "step" and self._sent:
-            raise UsageError("`recv` must be called before the next `step`.")
+        super()._begin(call)
+        if call == "step":
+            self._received = True  # nothing is left to receive from before this step
 
-    def _was_reset(self) -> bool:
-        return self._ready
+    def _note_reset(self, observations: Any) -> None:
+        self._next_seed = None
+        self._ready, self._sent, self._received = True, False, False
+
+    def _note_restore(self) -> None:
+        self._ready, self._sent, self._received = True, False, False
 
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
-        return Batch(
-            slice(0, self.num_agents),
-            observations,
-            rewards,
-            self.terminals,
-            self.truncations,
-            self.masks,
-            infos,
-        )
+        return self._batch_of(infos)
+
+    def _state_rows(self, state: Any, env: int | None) -> NDArray[np.uint8]:
+        """Return `state` as rows for all envs, or as the one row for `env`."""
+        rows = np.atleast_2d(np.asarray(state))
+        wanted = self.num_envs if env is None else 1
+        if rows.dtype != np.uint8 or len(rows) != wanted:
+            raise UsageError(
+                f"`state` must be {wanted} rows of bytes from `snapshot`, "
+                f"but got {rows.dtype} of shape {rows.shape}."
+            )
+        if env is not None and not self._ready:
+            raise UsageError("`reset` must be called before `restore` of one env.")
+        if env is not None and not 0 <= env < self.num_envs:
+            raise UsageError(f"`env` must be in 0..{self.num_envs - 1}, but got {env}.")
+        return rows
 
     def _rows(self, actions: Any) -> NDArray[Any]:
         """Return `actions` as rows of the action layout, one for each slot.
 
         Takes a row for each slot or one action for all. The result may be the very array given.
         """
-        wanted = self._buffers.actions
-        rows = np.asarray(actions)
-        if rows.dtype == wanted.dtype and rows.shape == wanted.shape and rows.flags.c_contiguous:
-            return rows
-        assert self._layout is not None
-        shape = self._layout.shape
+        wanted, one = self._buffers.actions, self._action_shape
+        try:
+            rows = np.asarray(actions)
+        except ValueError as error:  # rows of different lengths
+            raise UsageError(f"`actions` must be one array, but {error}.") from None
         if rows.dtype != wanted.dtype:
-            if rows.dtype.kind not in ("iu" if wanted.dtype.kind == "i" else "iuf"):
+            if rows.dtype.kind not in ("biu" if wanted.dtype.kind == "i" else "biuf"):
                 raise UsageError(
                     f"`actions` must be of dtype {wanted.dtype} for {self.action_space}, "
                     f"but got {rows.dtype}."
                 )
+            if wanted.dtype.kind == "i" and rows.dtype.itemsize >= wanted.dtype.itemsize:
+                # what is out of range must stay so: 2**32 is no action, and must not become 0
+                rows = rows.clip(0 if rows.dtype.kind == "u" else _INT32.min, _INT32.max)
             rows = rows.astype(wanted.dtype)
-        if rows.shape == shape:
+        if rows.shape == one:
             rows = np.broadcast_to(rows, wanted.shape)
-        elif rows.shape != wanted.shape and rows.size == wanted.size:
+        elif rows.shape[:1] == wanted.shape[:1] and rows.size == wanted.size:
             rows = rows.reshape(wanted.shape)  # [slots, 1] for a Discrete
         if rows.shape != wanted.shape:
             raise UsageError(
-                f"`actions` must have shape {wanted.shape} (a row for each slot) or {shape} "
+                f"`actions` must have shape {wanted.shape} (a row for each slot) or {one} "
                 f"(one for all), but got {rows.shape}."
             )
-        return np.ascontiguousarray(rows)
+        return np.require(rows, requirements=("C", "A"))
 
-    def close(self) -> None:
-        self._closed = True
+
+def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a `reset` have the seed that is held, if it takes one, and note what it returned."""
+    takes_seed = "seed" in inspect.signature(reset).parameters
+
+    @functools.wraps(reset)
+    def noted(self: VectorEnv, *args: Any, **kwargs: Any) -> Any:
+        if takes_seed and not args and kwargs.get("seed") is None:
+            kwargs["seed"] = self._next_seed
+        observations = reset(self, *args, **kwargs)
+        self._note_reset(observations)
+        return observations
+
+    return noted
+
+
+def _checked_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise UsageError(f"`seed` must be a whole number >= 0, but got {seed!r}.")
+    return int(seed) & (2**63 - 1)

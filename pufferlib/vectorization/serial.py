@@ -29,12 +29,13 @@ class Serial(BufferedVectorEnv):
                 raise UsageError(
                     f"`env_creator` must return a PufferEnv, but got {type(env).__name__}."
                 )
-            if env.num_agents != first.num_agents:
-                raise UsageError(
-                    f"every env must have {first.num_agents} agents like env 0, "
-                    f"but env {index} has {env.num_agents}."
-                )
-        self.num_envs = self.envs_per_worker = num_envs
+            for name in ("num_agents", "single_observation_space", "single_action_space"):
+                if getattr(env, name) != getattr(first, name):
+                    raise UsageError(
+                        f"`{name}` of every env must be that of env 0, {getattr(first, name)}, "
+                        f"but env {index} has {getattr(env, name)}."
+                    )
+        self.num_envs = num_envs
         self.agents_per_env = first.num_agents
         buffers = allocate(
             self.num_agents,
@@ -59,7 +60,6 @@ class Serial(BufferedVectorEnv):
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         for index, env in enumerate(self.envs):
             env.reset(seed=env_seed(run_seed, index))
-        self._ready, self._sent, self._received = True, False, False
         return self.observations
 
     def step(
@@ -68,13 +68,16 @@ class Serial(BufferedVectorEnv):
         self._begin("step")
         self._buffers.actions[...] = self._rows(actions)
         present = self.masks.copy()
+        self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         infos: list[dict[str, Any]] = []
         for env in self.envs:
             *_, spoken = env.step(env.actions)
-            infos.extend(spoken)
+            given = [spoken] if isinstance(spoken, dict) else list(spoken or ())
+            infos += (given + [{}] * self.agents_per_env)[: self.agents_per_env]
         ended = self.terminals | self.truncations
         assert self._tracker is not None
-        self._tracker.step(self.rewards, ended, present)
+        for slot, info in self._tracker.step(self.rewards, ended, present).items():
+            infos[slot] = {**info, **infos[slot]}
         return self.observations, self.rewards, ended, infos
 
     def drain_metrics(self) -> dict[str, float]:
@@ -89,20 +92,24 @@ class Serial(BufferedVectorEnv):
         return stats.means()
 
     def snapshot(self) -> NDArray[np.uint8] | None:
+        self._begin("snapshot")
         if not all(hasattr(env, "snapshot") for env in self.envs):
             return None
         return np.concatenate([env.snapshot() for env in self.envs])  # type: ignore[attr-defined]
 
-    def restore(self, state: NDArray[np.uint8]) -> None:
-        if not all(hasattr(env, "restore") for env in self.envs):
+    def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
+        if not all(hasattr(each, "restore") for each in self.envs):
             super().restore(state)
-        if len(state) != self.num_envs:
-            raise UsageError(f"`state` must have {self.num_envs} rows, but got {len(state)}.")
-        for index, env in enumerate(self.envs):
-            env.restore(state[index : index + 1])  # type: ignore[attr-defined]
-        self._ready, self._sent, self._received = True, False, False
+        self._begin("restore")
+        rows, first = self._state_rows(state, env), env or 0
+        for row, each in enumerate(self.envs[first : first + len(rows)]):
+            each.restore(rows[row : row + 1])  # type: ignore[attr-defined]
+        self._note_restore()
 
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
+        self._begin("render")
+        if not 0 <= env < self.num_envs:
+            raise UsageError(f"`env` must be in 0..{self.num_envs - 1}, but got {env}.")
         return self.envs[env].render()
 
     def close(self) -> None:

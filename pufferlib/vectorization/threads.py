@@ -28,11 +28,10 @@ class Threads(BufferedVectorEnv):
         **settings: Any,
     ) -> None:
         name = env_creator if isinstance(env_creator, str) else env_creator.name
-        workers = usable_cores() if num_workers is None else num_workers
+        workers = min(usable_cores(), num_envs) if num_workers is None else num_workers
         self._vec = NativeVec(name, num_envs, workers, settings)
         self.num_envs = num_envs
         self.num_workers = workers
-        self.envs_per_worker = -(-num_envs // workers)
         self.agents_per_env = self._vec.agents_per_env
         self._attach(self._vec.buffers, self._vec.observation_space, self._vec.action_space)
         self._dones = np.zeros(self.num_agents, dtype=np.bool_)
@@ -43,7 +42,6 @@ class Threads(BufferedVectorEnv):
         self._settle_infos()
         given = self._take_seed(seed)
         self._vec.reset(fresh_seed() if given is None else given)
-        self._ready, self._sent, self._received = True, False, False
         return self.observations
 
     def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[np.float32], Any, Infos]:
@@ -57,7 +55,7 @@ class Threads(BufferedVectorEnv):
         return self.observations, self.rewards, dones, infos
 
     def _settle_infos(self) -> None:
-        """Build the dicts of the last step if someone still holds them: the rows are about to go."""
+        """Build the dicts of the last step if they are still held: its rows are about to go."""
         infos = self._last_infos() if self._last_infos else None
         if infos is not None:
             infos.settle()
@@ -66,14 +64,18 @@ class Threads(BufferedVectorEnv):
         return self._vec.drain().means()
 
     def snapshot(self) -> NDArray[np.uint8]:
+        self._begin("snapshot")
         return self._vec.snapshot()
 
-    def restore(self, state: NDArray[np.uint8]) -> None:
+    def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
+        self._begin("restore")
+        rows = self._state_rows(state, env)
         self._settle_infos()
-        self._vec.restore(state)
-        self._ready, self._sent, self._received = True, False, False
+        self._vec.restore(rows, env or 0)
+        self._note_restore()
 
     def render(self, env: int = 0) -> NDArray[np.uint8]:
+        self._begin("render")
         return self._vec.render(env)
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ class EnvSpec:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
-_registered: dict[str, EnvSpec] = {}
+_registered: dict[str, dict[str, Any]] = {}  # by plain name
 
 
 def register(
@@ -34,10 +35,10 @@ def register(
 ) -> None:
     """Let `make(id)` create envs from `entry_point`, a callable or a "module:Object" string.
 
-    `kwargs` are settings that `make` passes on and callers may override. A later registration of the
-    same id replaces the earlier one.
+    `kwargs` are settings that `make` passes on and callers may override. A later registration of
+    the same id replaces the earlier one.
     """
-    if not plain(id):
+    if not isinstance(id, str) or not plain(id):
         raise UsageError(f"`id` must be a name, but got {id!r}.")
     if not callable(entry_point) and (
         not isinstance(entry_point, str) or entry_point.count(":") != 1
@@ -45,26 +46,27 @@ def register(
         raise UsageError(
             f'`entry_point` must be a callable or "module:Object", but got {entry_point!r}.'
         )
-    _registered[plain(id)] = EnvSpec(id, _loader(entry_point), dict(kwargs or {}))
+    _registered[plain(id)] = {"id": id, "entry_point": entry_point, "kwargs": dict(kwargs or {})}
 
 
 def list_envs() -> list[str]:
     """Return the names that `make` takes: the Ocean suite, then what was registered."""
-    names = [*OCEAN_REGISTRY, *(spec.id for spec in _registered.values())]
+    names = [*OCEAN_REGISTRY, *(entry["id"] for entry in _registered.values())]
     return list(dict.fromkeys(names))
 
 
 def find(name: str) -> EnvSpec:
     """Return the entry for `name`; an UnknownNameError offers the nearest names."""
+    if not isinstance(name, str):
+        raise UsageError(f"`name` must be the name of an environment, but got {name!r}.")
     wanted = plain(name)
     if wanted in _registered:
-        return _registered[wanted]
+        return _spec(_registered[wanted]["id"], _registered[wanted])
     ocean = {plain(id): id for id in OCEAN_REGISTRY}
     for prefix in ("", "ocean-", "puffer-"):
         if wanted.startswith(prefix) and wanted[len(prefix) :] in ocean:
             id = ocean[wanted[len(prefix) :]]
-            entry = OCEAN_REGISTRY[id]
-            return EnvSpec(id, _loader(entry["entry_point"]), dict(entry.get("kwargs") or {}))
+            return _spec(id, OCEAN_REGISTRY[id])
     raise unknown_name("environment", name, list_envs())
 
 
@@ -80,9 +82,9 @@ def make(
     """Create `num_envs` envs of one name behind one VectorEnv.
 
     Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third. Ocean envs run on C
-    threads (`num_workers` of them, all cores by default), others in a Serial loop; `backend` ("auto",
-    "threads", "serial") overrides that. `seed` is held until `reset`. Further keywords are the env's
-    own params; an unknown one is an error that offers the nearest.
+    threads (`num_workers` of them, all cores by default), others in a Serial loop; `backend`
+    ("auto", "threads", "serial") overrides that. `seed` is held until `reset`. Further keywords are
+    the env's own params; an unknown one is an error that offers the nearest.
     """
     from pufferlib.vectorization import Serial, Threads
 
@@ -99,6 +101,7 @@ def make(
     if isinstance(spec.entry_point, NativeCreator) and backend != "serial":
         vecenv = Threads(spec.entry_point, envs, workers, **settings)
     else:
+        _check_settings(spec, settings)
         vecenv = Serial(lambda: spec.entry_point(**settings), envs)
     vecenv.name = spec.id
     if seed is not None:
@@ -145,19 +148,35 @@ def plain(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
-def _loader(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return the callable; a "module:Object" string is imported when first called."""
+def _spec(id: str, entry: Mapping[str, Any]) -> EnvSpec:
+    if "entry_point" not in entry:
+        raise UsageError(f"the entry of `{id}` must have an `entry_point`, but has none.")
+    return EnvSpec(id, _loaded(entry["entry_point"]), dict(entry.get("kwargs") or {}))
+
+
+def _check_settings(spec: EnvSpec, settings: dict[str, Any]) -> None:
+    """Raise for the first setting that `entry_point` does not take, with the nearest it does."""
+    try:
+        params = inspect.signature(spec.entry_point).parameters
+    except ValueError:  # a class of C code may not tell
+        return
+    if any(param.kind is param.VAR_KEYWORD for param in params.values()):
+        return
+    known = [name for name in params if name != "buf"]
+    for name in settings:
+        if name not in known:
+            raise unknown_name(f"param of `{spec.id}`", name, known)
+
+
+def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Return the callable; a "module:Object" string is imported now, where `make` needs it."""
     if not isinstance(entry_point, str):
         return entry_point
     module_name, _, attribute = entry_point.partition(":")
-
-    def load(**kwargs: Any) -> Any:
-        try:
-            created = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
-            raise UsageError(
-                f"`entry_point` must name an importable object, but got {entry_point!r}: {error}"
-            ) from error
-        return created(**kwargs)
-
-    return load
+    try:
+        loaded: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"`entry_point` must name an importable object, but got {entry_point!r}: {error}"
+        ) from error
+    return loaded

@@ -1,0 +1,239 @@
+"""Names, registrations and sizes: what `make` understands, and what it says when it does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import pufferlib
+from pufferlib import registry
+from pufferlib.errors import UnknownNameError, UsageError
+from pufferlib.native import NativeCreator
+from pufferlib.ocean.environment import OCEAN_REGISTRY
+from pufferlib.registry import resolve_sizes
+from pufferlib.vectorization import Serial, Threads
+
+
+class Counting(pufferlib.PufferEnv):
+    """Observes the number of its steps, ends after `length` of them."""
+
+    def __init__(self, length: int = 3, buf: Any = None) -> None:
+        self.length = length
+        self.single_observation_space = Box(0, 100, (1,), np.float32)
+        self.single_action_space = Discrete(2)
+        super().__init__(buf)
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.ticks = 0
+        self.observations[:] = 0
+        return self.observations, []
+
+    def step(self, actions: Any) -> Any:
+        self.ticks += 1
+        self.observations[:] = self.ticks
+        self.rewards[:] = 1
+        if self.ticks == self.length:
+            self.terminals[:] = True
+            self.reset()
+        return self.observations, self.rewards, self.terminals, self.truncations, []
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """Give every test registries of its own."""
+    registered, ocean = dict(registry._registered), dict(OCEAN_REGISTRY)
+    yield
+    registry._registered.clear()
+    registry._registered.update(registered)
+    OCEAN_REGISTRY.clear()
+    OCEAN_REGISTRY.update(ocean)
+
+
+# ---- Names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["breakout", "Breakout", " BREAKOUT ", "ocean-breakout", "Ocean_Breakout", "puffer_breakout"],
+)
+def test_a_name_has_many_spellings(name: str) -> None:
+    with pufferlib.make(name, num_envs=2) as vecenv:
+        assert vecenv.name == "breakout"
+        assert isinstance(vecenv, Threads)
+
+
+@pytest.mark.parametrize("name", ["braekout", "ocean-braekout", "break-out"])
+def test_an_unknown_name_offers_the_nearest(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"environment `{name}`.*Did you mean `breakout`"):
+        pufferlib.make(name)
+
+
+@pytest.mark.parametrize("name", ["", "ocean-", "puffer_", None, 3])
+def test_what_is_no_name_is_told_in_one_line(name: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        pufferlib.make(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistyped_param_offers_the_nearest_in_one_line() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        pufferlib.make("breakout", num_envs=8, paddle_widht=3)
+    assert str(caught.value).startswith("Unknown param of `breakout` `paddle_widht`.")
+    assert "`paddle_width`" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_ocean_envs_come_first_in_the_list() -> None:
+    pufferlib.register("my-env", Counting)
+    names = pufferlib.list_envs()
+    assert names[: len(OCEAN_REGISTRY)] == list(OCEAN_REGISTRY)
+    assert names[-1] == "my-env"
+    assert len(set(names)) == len(names)
+
+
+# ---- Registering ---------------------------------------------------------------------------------
+
+
+def test_a_callable_can_be_registered() -> None:
+    pufferlib.register("My_Env", Counting, {"length": 5})
+    with pufferlib.make("my-env", num_envs=3) as vecenv:
+        assert isinstance(vecenv, Serial)
+        assert (vecenv.name, vecenv.num_envs) == ("My_Env", 3)
+        assert [env.length for env in vecenv.envs] == [5, 5, 5]  # type: ignore[attr-defined]
+    with pufferlib.make("MY-ENV", num_envs=1, length=7) as vecenv:
+        assert vecenv.envs[0].length == 7  # type: ignore[attr-defined]
+
+
+def test_a_module_path_is_imported_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    pufferlib.register("late", "a_module_of_mine:Counting")
+    assert "late" in pufferlib.list_envs()
+    with pytest.raises(UsageError, match="importable object, but got 'a_module_of_mine:Counting'"):
+        pufferlib.make("late")
+
+    module = ModuleType("a_module_of_mine")
+    module.Counting = Counting  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "a_module_of_mine", module)
+    with pufferlib.make("late", num_envs=2) as vecenv:
+        assert vecenv.num_envs == 2
+
+
+def test_a_later_registration_wins_also_over_ocean() -> None:
+    pufferlib.register("breakout", Counting)
+    with pufferlib.make("breakout", num_envs=1) as vecenv:
+        assert isinstance(vecenv.envs[0], Counting)  # type: ignore[attr-defined]
+    pufferlib.register("breakout", NativeCreator("pong"))
+    with pufferlib.make("breakout", num_envs=1) as vecenv:
+        assert isinstance(vecenv, Threads)
+
+
+def test_an_unknown_setting_of_a_registered_env_offers_the_nearest() -> None:
+    pufferlib.register("my-env", Counting)
+    with pytest.raises(UnknownNameError, match=r"param of `my-env` `lenght`.*`length`"):
+        pufferlib.make("my-env", num_envs=1, lenght=3)
+
+
+def test_an_entry_point_may_take_any_setting() -> None:
+    pufferlib.register("open", lambda **settings: Counting(settings["size"]))
+    with pufferlib.make("open", num_envs=1, size=9) as vecenv:
+        assert vecenv.envs[0].length == 9  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("entry_point", [3, None, "module", "a:b:c"])
+def test_a_bad_entry_point_is_refused(entry_point: Any) -> None:
+    with pytest.raises(UsageError, match='`entry_point` must be a callable or "module:Object"'):
+        pufferlib.register("x", entry_point)
+
+
+@pytest.mark.parametrize("id", ["", "  ", None])
+def test_a_bad_id_is_refused(id: Any) -> None:
+    with pytest.raises(UsageError, match="`id` must be a name"):
+        pufferlib.register(id, Counting)
+
+
+def test_additions_to_the_ocean_registry_are_honoured() -> None:
+    OCEAN_REGISTRY["slow_cartpole"] = {
+        "entry_point": NativeCreator("cartpole"),
+        "kwargs": {"max_steps": 7},
+    }
+    OCEAN_REGISTRY["counting"] = {"entry_point": Counting}
+    assert {"slow_cartpole", "counting"} <= set(pufferlib.list_envs())
+    with pufferlib.make("ocean-slow-cartpole", num_envs=2) as vecenv:
+        vecenv.reset(seed=0)
+        for _ in range(7):
+            vecenv.step(0)
+        assert vecenv.truncations.all()
+    with pufferlib.make("puffer_counting", num_envs=2) as vecenv:
+        assert isinstance(vecenv, Serial)
+
+
+def test_an_entry_without_an_entry_point_is_told() -> None:
+    OCEAN_REGISTRY["empty"] = {}
+    with pytest.raises(UsageError, match="`empty` must have an `entry_point`"):
+        pufferlib.make("empty")
+
+
+# ---- Sizes and backends --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        ((None, None, None), (256, None)),
+        ((8, None, None), (8, None)),
+        ((8, 2, None), (8, 2)),
+        ((None, 2, 16), (32, 2)),
+        ((64, None, 16), (64, 4)),
+        ((None, None, 64), (256, 4)),
+        ((32, 2, 16), (32, 2)),
+        ((None, 3, None), (256, 3)),
+    ],
+)
+def test_two_sizes_imply_the_third(given: Any, resolved: tuple[int, int | None]) -> None:
+    assert resolve_sizes(*given) == resolved
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((32, 2, 8), r"but got 32 and 2 x 8\. Try num_envs=16"),
+        ((30, None, 8), r"must be a multiple of `envs_per_worker`.*Try num_envs=24"),
+        ((4, None, 8), r"Try num_envs=8"),
+        ((0, None, None), "`num_envs` must be at least 1, but got 0"),
+        ((None, -2, None), "`num_workers` must be at least 1, but got -2"),
+        ((2.5, None, None), "`num_envs` must be a whole number, but got 2.5"),
+        ((True, None, None), "`num_envs` must be a whole number, but got True"),
+    ],
+)
+def test_a_contradiction_says_what_would_fit(given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        resolve_sizes(*given)
+
+
+def test_a_vector_knows_its_sizes() -> None:
+    with pufferlib.make("snake", num_workers=2, envs_per_worker=3) as vecenv:
+        assert (vecenv.num_envs, vecenv.num_workers, vecenv.envs_per_worker) == (6, 2, 3)
+        assert vecenv.num_agents == 6 * vecenv.agents_per_env == 96
+
+
+def test_a_backend_can_be_chosen() -> None:
+    with pufferlib.make("cartpole", num_envs=2, backend="serial") as vecenv:
+        assert isinstance(vecenv, Serial)
+    with pytest.raises(UnknownNameError, match=r"backend `thread`.*`threads`"):
+        pufferlib.make("cartpole", backend="thread")
+    pufferlib.register("my-env", Counting)
+    with pytest.raises(UsageError, match="auto or serial for `my-env`"):
+        pufferlib.make("my-env", backend="threads")
+
+
+def test_a_seed_given_to_make_is_held_until_reset() -> None:
+    with (
+        pufferlib.make("cartpole", num_envs=2, seed=5) as one,
+        pufferlib.make("cartpole", num_envs=2) as other,
+    ):
+        assert (one.reset() == other.reset(seed=5)).all()

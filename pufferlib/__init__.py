@@ -6,6 +6,7 @@ nor Gymnasium.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from pufferlib.trainer import PuffeRL as PuffeRL
 
 __version__ = "0.1.0"
+
+# Torch's CPU threads spin while they wait for each other. With one busy neighbour on the machine a
+# spinning thread keeps the awaited one off its core, and training slows down thirtyfold; sleeping
+# costs a few microseconds. Read when torch is first loaded, so it must be set before; a value that
+# the user chose stays.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
     "JsonlLogger": "loggers",

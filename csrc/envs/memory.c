@@ -17,8 +17,8 @@ typedef struct {
 enum { MAX_LENGTH = 64 };  // the bits of a word
 
 static const PufField params[] = {
-    PUF_PARAM_I32(Memory, length, 3, 1, MAX_LENGTH, "bits to remember"),
-    PUF_PARAM_I32(Memory, delay, 3, 0, 100000, "steps between the last bit and the first answer"),
+    PUF_PARAM_I32(Memory, length, 2, 1, MAX_LENGTH, "bits to remember"),
+    PUF_PARAM_I32(Memory, delay, 2, 0, 100000, "steps between the last bit and the first answer"),
 };
 
 static const PufField metrics[] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from pufferlib.pytorch import State
 
 SCHEMA = 1
 _KEY = "pufferlib"  # of the JSON in the file's header
+_MALFORMED = (KeyError, TypeError, ValueError, RecursionError)  # what odd JSON can cause
 
 
 class Checkpoint(NamedTuple):
@@ -61,19 +62,29 @@ def load(path: str | Path) -> Checkpoint:
     path = Path(path)
     try:
         with safetensors.safe_open(str(path), framework="pt", device="cpu") as file:
-            header = json.loads((file.metadata() or {})[_KEY])
+            header = (file.metadata() or {}).get(_KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        schema, checksum, body = header["schema"], header["checksum"], header["body"]
+        if header is None:
+            raise CheckpointError(f"{path} is not a checkpoint: it has tensors only.")
+        content = json.loads(header)
+        schema, checksum, body = content["schema"], content["checksum"], str(content["body"])
     except FileNotFoundError:
         raise CheckpointError(f"{path} must exist, but does not.") from None
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a checkpoint: {error}") from error
+    except (OSError, safetensors.SafetensorError, *_MALFORMED) as error:
+        raise CheckpointError(f"{path} is not a checkpoint: {_one_line(error)}") from error
     if schema != SCHEMA:
         raise CheckpointError(f"{path} must have schema {SCHEMA}, but has {schema!r}.")
     if checksum != _checksum(tensors, body):
         raise CheckpointError(f"{path} is damaged: its checksum does not match.")
-    content = json.loads(body)
-    return Checkpoint(tensors, content["facts"], content["metadata"])
+    try:
+        parts = json.loads(body)
+        return Checkpoint(tensors, dict(parts["facts"]), parts["metadata"])
+    except _MALFORMED as error:
+        raise CheckpointError(f"{path} is not a checkpoint: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _checksum(tensors: Mapping[str, Tensor], body: str) -> str:
@@ -86,15 +97,15 @@ def _checksum(tensors: Mapping[str, Tensor], body: str) -> str:
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with unfinished.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(unfinished, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -106,14 +117,30 @@ def _write_atomically(path: Path, data: bytes) -> None:
 # ---- Modules, optimizers and trees of tensors ----------------------------------------------------
 
 
+def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
+    """Raise unless the tensors under `prefix` are those of `module`, name by name."""
+    own, found = module.state_dict(), _under(tensors, prefix)
+    for name in sorted({*own, *found}):
+        wanted, given = own.get(name), found.get(name)
+        if wanted is None or given is None or wanted.shape != given.shape:
+            raise CheckpointError(
+                f"the checkpoint must fit the policy, but `{name}` is {_described(given)} in the "
+                f"file and {_described(wanted)} in the policy."
+            )
+
+
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
     """Load the tensors under `prefix` into `module`; all must be there and fit."""
-    found = {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
-    try:
-        module.load_state_dict(found)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"the checkpoint must fit the policy, but {reason}") from None
+    check_module(module, tensors, prefix)
+    module.load_state_dict(_under(tensors, prefix))
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
+
+
+def _described(part: Tensor | None) -> str:
+    return "missing" if part is None else f"of shape {tuple(part.shape)}"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -126,26 +153,20 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def optimizer_facts(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return the settings of the optimizer's parameter groups."""
-    return [dict(group) for group in optimizer.state_dict()["param_groups"]]
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
-) -> None:
-    """Put back what the two functions above gave."""
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave; settings such as step sizes stay what they are."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
-    for key, part in tensors.items():
-        if key.startswith("optimizer/"):
-            _, index, name = key.split("/", 2)
-            state.setdefault(int(index), {})[name] = part
-    for group in groups:
-        group["betas"] = tuple(group["betas"])
-    try:
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"the checkpoint must fit the optimizer, but {error}") from None
+    for key, part in _under(tensors, "optimizer/").items():
+        number, _, name = key.partition("/")
+        index = int(number) if number.isdecimal() else len(parameters)
+        if index >= len(parameters) or part.shape not in (parameters[index].shape, ()):
+            raise CheckpointError(
+                f"the checkpoint must fit the optimizer, but `{key}` is {_described(part)}."
+            )
+        state.setdefault(index, {})[name] = part
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def pack(state: State, prefix: str) -> tuple[Any, dict[str, Tensor]]:

@@ -158,11 +158,12 @@ def collect(
             if state is not None and ended.any():
                 state = reset_state(state, resets)
         if stretch:
-            rollout.bootstrap[(stretch - 1) * slots : stretch * slots] = rollout.values[rows, 0]
+            before = slice((stretch - 1) * slots, stretch * slots)
+            rollout.bootstrap[before] = rollout.values[rows, 0].where(rollout.masks[rows, 0], 0.0)
     with in_forward:
         # the value after the last step; an episode that just ended does not use it
         after = policy_step(policy, _to(device, batch.observations), state, spaces)
-        rollout.bootstrap[-slots:] = after.value * _to(device, batch.masks)
+        rollout.bootstrap[-slots:] = after.value.where(_to(device, batch.masks), 0.0)
     return Carry(batch, state, resets)
 
 

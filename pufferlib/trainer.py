@@ -5,6 +5,8 @@
         trainer.evaluate()      # collect a rollout
         trainer.train()         # advantages, then minibatches of loss and update
         trainer.mean_and_log()  # numbers to loggers and dashboard
+
+A run can be saved between any two iterations, and goes on from there bit for bit.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import inspect
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from pufferlib import checkpoint, native
 from pufferlib.advantage import compute_advantages
 from pufferlib.config import TrainConfig, check_train
 from pufferlib.dashboard import Dashboard, make_dashboard
-from pufferlib.errors import PufferError, UsageError
+from pufferlib.errors import CheckpointError, PufferError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
 from pufferlib.ppo import PpoLoss, explained_variance, ppo_loss
@@ -48,13 +50,16 @@ if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
 _LOSSES = PpoLoss._fields[1:]
+_SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
 
 
 class PuffeRL:
     """Trains `policy` on `env` with PPO. Keywords are the fields of `config.TrainConfig`.
 
     The trainer owns the stepping of `env` from here on; the caller still closes both. `policy=None`
-    builds one that fits the spaces. The seed is given to the env unless one is held already.
+    builds one that fits the spaces. The seed is given to the env unless one is held already. What
+    nobody chose is fitted: a default `batch_size` is rounded to fit the slots, and without a budget
+    (`total_timesteps` or `num_iterations`) the learning rate stays constant.
     """
 
     def __init__(
@@ -72,9 +77,6 @@ class PuffeRL:
         self.device = _device(self.config.device)
         if self.device.type == "cpu":
             native.keep_memory()  # 15 to 40 % of an update went into fresh pages
-        if self.config.torch_threads is not None:
-            torch.set_num_threads(self.config.torch_threads)
-
         self.spaces = policy_spaces(env)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
@@ -95,6 +97,7 @@ class PuffeRL:
         )
         self.learning_rate = self.config.learning_rate
         self.num_parameters = sum(p.numel() for p in self._parameters)
+        self._set_threads()
         self.engine = "torch"
 
         self.rollout = Rollout(
@@ -103,8 +106,10 @@ class PuffeRL:
         self.iteration = 0
         self.steps = 0
         self._uptime = 0.0  # of earlier parts of the run, before a checkpoint
-        self._episode_log: dict[str, float] = {}
+        self._episode_log: dict[str, float] = {}  # of the last rollout in which any ended
+        self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
+        self._has_rollout = False
         self._profiler = Profiler()
         self._monitor = SystemMonitor()
         self._logger = SafeLogger(_as_loggers(logger))
@@ -132,8 +137,10 @@ class PuffeRL:
             profiler=self._profiler,
         )
         self.steps += self.config.batch_size
+        self._has_rollout = True
         episodes = self.env.drain_metrics()
-        if episodes["episodes"]:
+        self._num_episodes = episodes.pop("episodes")
+        if self._num_episodes:
             self._episode_log = episodes
         now = time.perf_counter()
         sps = self.config.batch_size / (now - self._last_evaluate)
@@ -141,10 +148,12 @@ class PuffeRL:
         blank = dict.fromkeys(
             ("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan
         )
-        return {**blank, **self._episode_log, "episodes": episodes["episodes"], "sps": sps}
+        return {**blank, **self._episode_log, "episodes": self._num_episodes, "sps": sps}
 
     def train(self) -> dict[str, float]:
         """Update the policy on the last rollout; return the means of its losses."""
+        if not self._has_rollout:
+            raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
         config, rollout = self.config, self.rollout
         with self._profiler("advantage"):
             advantages = compute_advantages(
@@ -197,7 +206,7 @@ class PuffeRL:
         elapsed, self._last_log = now - self._last_log, now
         spans = self._profiler.drain()
         episodes = dict(self._episode_log)
-        common = ("mean_reward", "min_reward", "max_reward", "episode_length", "episodes")
+        common = ("mean_reward", "min_reward", "max_reward", "episode_length")
         log: dict[str, float] = {
             "iteration": self.iteration,
             "steps": self.steps,
@@ -206,6 +215,7 @@ class PuffeRL:
             "uptime": self.uptime,
             "eta": (self.num_iterations - self.iteration) * elapsed,
             **{key: episodes.pop(key, math.nan) for key in common},
+            "episodes": self._num_episodes,
             **{f"env/{key}": value for key, value in episodes.items()},
             **self._loss_log,
             **{f"time/{key}": value for key, value in spans.items()},
@@ -255,6 +265,17 @@ class PuffeRL:
     # ---- Schedule --------------------------------------------------------------------------------
 
     @property
+    def learning_rate(self) -> float:
+        """Step size before annealing; a new value counts from the next update on."""
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        if not (math.isfinite(rate) and rate >= 0):
+            raise UsageError(f"`learning_rate` must be a number of at least 0, but got {rate!r}.")
+        self._learning_rate = float(rate)
+
+    @property
     def num_iterations(self) -> int:
         """Iterations in the run's budget."""
         if self.config.num_iterations is not None:
@@ -294,9 +315,7 @@ class PuffeRL:
             actions, _ = sample(output, self.spaces.action, None, self._sample_rng)
         return actions.cpu().numpy(), output.state
 
-    def save_checkpoint(
-        self, path: str | Path, metadata: Mapping[str, Any] | None = None
-    ) -> None:
+    def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
         """Write all that the run needs to go on to one file, atomically.
 
         `metadata` is any JSON value; `load_checkpoint` returns it.
@@ -310,26 +329,38 @@ class PuffeRL:
         envs where they could give their state. Nothing in the file is executed.
         """
         saved = checkpoint.load(path)
-        checkpoint.restore_module(unwrapped(self.policy), saved.tensors, "policy/")
-        checkpoint.restore_optimizer(self.optimizer, saved.tensors, saved.facts["optimizer"])
-        self._order_rng.set_state(saved.tensors["rng/order"])
-        self._sample_rng.set_state(saved.tensors["rng/sample"])
-        torch.set_rng_state(saved.tensors["rng/torch"])
-        self.iteration = int(saved.facts["iteration"])
-        self.steps = int(saved.facts["steps"])
-        self.learning_rate = float(saved.facts["learning_rate"])
-        self._uptime = float(saved.facts["uptime"])
-        self._started = self._last_log = self._last_evaluate = time.perf_counter()
-        self._episode_log = dict(saved.facts["episode_log"])
-        if "env/state" in saved.tensors:
-            self.env.restore(saved.tensors["env/state"].numpy())
-            state = checkpoint.unpack(saved.facts["state"], saved.tensors, "state/")
-            self._carry = Carry(
-                self.env.recv(),
-                map_state(lambda part: part.to(self.device), state),
-                saved.tensors["carry/resets"].to(self.device),
-            )
+        try:
+            self._resume(saved.tensors, saved.facts)
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise CheckpointError(f"{path} does not fit this run: {reason}") from error
         return saved.metadata
+
+    def _resume(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        policy = unwrapped(self.policy)
+        checkpoint.check_module(policy, tensors, "policy/")  # before anything has changed
+        if "env/state" in tensors:
+            resets = tensors["carry/resets"].to(self.device)
+            if resets.shape != self._carry.resets.shape:
+                raise CheckpointError(
+                    f"the checkpoint must be of {len(self._carry.resets)} slots, but has "
+                    f"{len(resets)}. Try the number of envs that it was saved with."
+                )
+            state = checkpoint.unpack(facts["state"], tensors, "state/")
+            state = map_state(lambda part: part.to(self.device), state)
+            self.env.restore(tensors["env/state"].numpy())
+            self._carry = Carry(self.env.recv(), state, resets)
+        checkpoint.restore_module(policy, tensors, "policy/")
+        checkpoint.restore_optimizer(self.optimizer, tensors)
+        self._order_rng.set_state(tensors["rng/order"])
+        self._sample_rng.set_state(tensors["rng/sample"])
+        torch.set_rng_state(tensors["rng/torch"])
+        self.iteration, self.steps = int(facts["iteration"]), int(facts["steps"])
+        self.learning_rate = facts["learning_rate"]
+        self._episode_log = dict(facts["episode_log"])
+        self._has_rollout = False
+        self._uptime = float(facts["uptime"])
+        self._started = self._last_log = self._last_evaluate = time.perf_counter()
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {
@@ -353,9 +384,8 @@ class PuffeRL:
             "uptime": self.uptime,
             "learning_rate": self.learning_rate,
             "episode_log": self._episode_log,
-            "optimizer": checkpoint.optimizer_facts(self.optimizer),
             "state": checkpoint.pack(self._carry.state, "state/")[0],
-            "train": {field.name: getattr(self.config, field.name) for field in fields(self.config)},
+            "train": asdict(self.config),
         }
 
     @property
@@ -399,10 +429,17 @@ class PuffeRL:
         self.close()
 
     def _start_env(self) -> Carry:
-        if self.env._next_seed is None:
+        if getattr(self.env, "_next_seed", None) is None:
             self.env.seed(self.config.seed)
         self.env.reset()
         return begin(self.env, self.device)
+
+    def _set_threads(self) -> None:
+        """Give torch as many CPU threads as pay off, for the whole process."""
+        if self.config.torch_threads is not None:
+            torch.set_num_threads(self.config.torch_threads)
+        elif self.device.type == "cpu" and self.num_parameters < _SMALL_POLICY:
+            torch.set_num_threads(1)
 
     def _compiled(self, policy: nn.Module) -> nn.Module:
         wanted = self.config.compile == "on" or (
@@ -438,12 +475,15 @@ def _check_env(env: Any) -> None:
 
 
 def _fitted_config(settings: Mapping[str, Any], num_slots: int) -> TrainConfig:
-    """Check the settings. A batch size that nobody chose is rounded to fit the slots."""
-    config = TrainConfig.from_dict(settings)
-    if "batch_size" in settings or config.batch_size % num_slots == 0:
+    """Check the settings, and fit to the env and the call what nobody chose."""
+    fitted = dict(settings)
+    if not {"anneal_lr", "total_timesteps", "num_iterations"} & settings.keys():
+        fitted["anneal_lr"] = False  # a loop of the user's own may go on for longer
+    config = TrainConfig.from_dict(fitted)
+    unit = num_slots * (config.num_steps or 1)
+    if "batch_size" in settings or config.batch_size % unit == 0:
         return config
-    rounded = max(1, config.batch_size // num_slots) * num_slots
-    return TrainConfig.from_dict({**settings, "batch_size": rounded})
+    return replace(config, batch_size=max(1, config.batch_size // unit) * unit)
 
 
 def _device(name: str) -> torch.device:

@@ -1,0 +1,484 @@
+"""PuffeRL: what a run is told, what it reports, that it learns, and that it repeats itself."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scripted import Scripted, TenTimes
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import pufferlib
+from pufferlib import PuffeRL
+from pufferlib.errors import PufferError, UnknownNameError, UsageError
+from pufferlib.models import make_policy
+from pufferlib.vectorization import Serial, VectorEnv
+
+SMALL: dict[str, Any] = {
+    "device": "cpu",
+    "dashboard": "off",
+    "batch_size": 256,
+    "num_steps": 16,
+    "n_epochs": 2,
+}
+LOG_KEYS = {
+    "iteration",
+    "steps",
+    "total_steps",
+    "sps",
+    "uptime",
+    "eta",
+    "mean_reward",
+    "min_reward",
+    "max_reward",
+    "episode_length",
+    "episodes",
+    "env/score",
+    "env/perf",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "old_approx_kl",
+    "clipfrac",
+    "explained_variance",
+    "grad_norm",
+    "learning_rate",
+    "updates",
+    "time/env",
+    "time/forward",
+    "time/store",
+    "time/advantage",
+    "time/update",
+    "time/other",
+    "system/cpu",
+    "system/memory",
+}
+
+
+def cartpole(num_envs: int = 8, **settings: Any) -> VectorEnv:
+    return pufferlib.make("cartpole", num_envs=num_envs, num_workers=1, **settings)
+
+
+def small(vecenv: VectorEnv, policy: nn.Module | None = None, **settings: Any) -> PuffeRL:
+    return PuffeRL(vecenv, policy, **{**SMALL, **settings})
+
+
+def iterate(trainer: PuffeRL, iterations: int = 1) -> dict[str, float]:
+    for _ in range(iterations):
+        trainer.evaluate()
+        trainer.train()
+        log = trainer.mean_and_log()
+    return log
+
+
+def weights(trainer: PuffeRL) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in trainer.policy.parameters()]
+
+
+def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+
+
+# ---- What an iteration reports -------------------------------------------------------------------
+
+
+def test_an_env_alone_will_do() -> None:
+    trainer = PuffeRL(cartpole(), dashboard="off", n_epochs=1)
+    assert trainer.config.batch_size == 32768
+    assert trainer.device.type in ("cpu", "cuda")
+    trainer.close()
+
+
+def test_an_iteration_reports_all_its_numbers() -> None:
+    trainer = small(cartpole(max_steps=5), num_iterations=4)
+    collected = trainer.evaluate()
+    # no pole falls within 5 steps: every episode reaches its limit, at one reward a step
+    assert collected["mean_reward"] == collected["episode_length"] == 5
+    assert collected["episodes"] == 8 * 6  # 32 steps of each of 8 slots
+    assert collected["sps"] > 0
+    losses = trainer.train()
+    assert losses["updates"] == 2 * 4
+    assert 0 < losses["entropy"] <= math.log(2) + 1e-6
+    assert losses["approx_kl"] >= 0
+    log = trainer.mean_and_log()
+    assert log.keys() == LOG_KEYS
+    assert log["iteration"] == 1
+    assert (log["steps"], log["total_steps"]) == (256, 1024)
+    assert log["env/score"] == 5
+    spans = [value for key, value in log.items() if key.startswith("time/")]
+    assert sum(spans) <= log["uptime"]
+    assert all(isinstance(value, int | float) for value in log.values())
+
+
+def test_statistics_stay_when_no_episode_ends_but_their_number_does_not() -> None:
+    # episodes of 2 x 3 + 4 = 10 steps: they end in the third and the fifth rollout of 4 steps
+    vecenv = pufferlib.make("memory", num_envs=8, num_workers=1, length=3, delay=4)
+    trainer = small(vecenv, batch_size=32, num_steps=4)
+    episodes, rewards = [], []
+    for _ in range(4):
+        collected = trainer.evaluate()
+        trainer.train()
+        log = trainer.mean_and_log()
+        assert collected["episodes"] == log["episodes"]
+        episodes.append(log["episodes"])
+        rewards.append(log["mean_reward"])
+    assert episodes == [0, 0, 8, 0]
+    assert np.isnan(rewards[:2]).all()
+    assert rewards[3] == rewards[2]
+
+
+class Recorder:
+    """A logger that keeps everything."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.closed = 0
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self.rows.append((step, dict(metrics)))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Failing(Recorder):
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        raise OSError("disk full")
+
+
+def test_loggers_get_every_interval_and_are_closed_once() -> None:
+    one, other = Recorder(), Recorder()
+    with small(cartpole(), logger=[one, other], log_interval=2) as trainer:
+        iterate(trainer, 5)
+    trainer.close()
+    assert [step for step, _ in one.rows] == [512, 1024]
+    assert one.rows == other.rows
+    assert (one.closed, other.closed) == (1, 1)
+
+
+def test_a_logger_that_fails_does_not_stop_the_run() -> None:
+    recorder = Recorder()
+    trainer = small(cartpole(), logger=[Failing(), recorder])
+    with pytest.warns(RuntimeWarning, match="Failing failed at step 256"):
+        iterate(trainer, 2)
+    assert len(recorder.rows) == 2
+
+
+# ---- Settings ------------------------------------------------------------------------------------
+
+
+def test_an_unknown_keyword_offers_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"`learning_rat`.*`learning_rate`"):
+        PuffeRL(cartpole(), learning_rat=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"learning_rate": -1}, "`learning_rate` must be a number of at least 0, but got -1"),
+        ({"gamma": 1.5}, "`gamma` must be a number between 0 and 1"),
+        ({"batch_size": 100}, "`batch_size` must be a multiple of the 8 slots"),
+        ({"batch_size": 256, "minibatch_size": 100}, "`minibatch_size` must be a multiple of"),
+        ({"device": "gpu7"}, "`device` must be auto, cpu, cuda or cuda:N, but got 'gpu7'"),
+        ({"optimizer": "adm"}, r"must be one of adam, but got `adm`.*`adam`"),
+    ],
+)
+def test_a_bad_setting_is_told_in_one_line(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        PuffeRL(cartpole(), dashboard="off", **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_in_one_line() -> None:
+    with pytest.raises(UsageError) as caught:
+        PuffeRL(cartpole(), device="cuda")
+    assert str(caught.value) == "`device` must be present, but 'cuda' is not. Try device='cpu'."
+
+
+@pytest.mark.parametrize("env", [None, 3, "cartpole", nn.Linear(1, 1)])
+def test_what_is_no_vector_env_is_told_in_one_line(env: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"`env` must be a VectorEnv, but got .*Try `pufferlib.make"
+    ):
+        PuffeRL(env)
+
+
+def test_a_policy_without_parameters_is_told() -> None:
+    with pytest.raises(UsageError, match="`policy` must have parameters that require gradients"):
+        PuffeRL(cartpole(), nn.Identity(), dashboard="off")
+
+
+@pytest.mark.parametrize(
+    ("slots", "settings", "batch_size"),
+    [
+        (7, {}, 32767),  # 4681 steps each
+        (1000, {}, 32000),
+        (40000, {}, 40000),  # at least one step each
+        (1000, {"num_steps": 64}, 64000),
+        (7, {"num_steps": 100}, 32200),  # 46 stretches of 100 steps
+    ],
+)
+def test_a_batch_size_that_nobody_chose_fits_the_slots(
+    slots: int, settings: dict[str, Any], batch_size: int
+) -> None:
+    trainer = PuffeRL(cartpole(slots), dashboard="off", **settings)
+    assert trainer.config.batch_size == batch_size
+    assert trainer.shape.segments * trainer.shape.horizon == batch_size
+
+
+def test_help_shows_every_option() -> None:
+    parameters = inspect.signature(PuffeRL).parameters
+    assert list(parameters)[:2] == ["env", "policy"]
+    assert parameters["learning_rate"].default == 3e-4
+    assert {"gamma", "num_steps", "target_kl", "logger"} <= parameters.keys()
+
+
+def test_the_budget_ends_a_run() -> None:
+    assert small(cartpole(), total_timesteps=1000).num_iterations == 3
+    assert small(cartpole(), total_timesteps=1).num_iterations == 1
+    trainer = small(cartpole(), total_timesteps=1_000_000, num_iterations=2)
+    assert not trainer.done
+    iterate(trainer, 2)
+    assert trainer.done
+    assert (trainer.iteration, trainer.steps) == (2, 512)
+
+
+def test_the_learning_rate_falls_linearly_over_the_budget() -> None:
+    trainer = small(cartpole(), num_iterations=4, learning_rate=0.01)
+    rates = [iterate(trainer)["learning_rate"] for _ in range(5)]
+    assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025, 0])
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_iterations": 4, "anneal_lr": False}])
+def test_without_a_budget_or_annealing_the_learning_rate_stays(settings: dict[str, Any]) -> None:
+    trainer = small(cartpole(), learning_rate=0.01, **settings)
+    assert [iterate(trainer)["learning_rate"] for _ in range(5)] == [0.01] * 5
+
+
+def test_a_learning_rate_set_by_hand_counts_from_the_next_update() -> None:
+    trainer = small(cartpole(), learning_rate=0.01)
+    before = weights(trainer)
+    trainer.learning_rate = 0
+    assert iterate(trainer)["learning_rate"] == 0
+    assert are_equal(before, weights(trainer))
+    trainer.learning_rate = 0.02
+    assert iterate(trainer)["learning_rate"] == 0.02
+    assert not are_equal(before, weights(trainer))
+    for bad in (-1, math.nan, math.inf):
+        with pytest.raises(UsageError, match="`learning_rate` must be a number of at least 0"):
+            trainer.learning_rate = bad
+
+
+def test_rewards_are_scaled_and_clipped_in_training_only() -> None:
+    trainer = small(cartpole(max_steps=5), reward_scale=0.5, reward_clip=0.3)
+    assert trainer.evaluate()["mean_reward"] == 5
+    assert trainer.rollout.rewards.unique().tolist() == [pytest.approx(0.3)]
+
+
+def test_epochs_stop_beyond_the_target_kl() -> None:
+    settings: dict[str, Any] = {"n_epochs": 10, "learning_rate": 0.01}
+    assert iterate(small(cartpole(), **settings))["updates"] == 40
+    assert iterate(small(cartpole(), target_kl=1e9, **settings))["updates"] == 40
+    # the first update changes the policy, so that the last of the first epoch sees a divergence
+    assert iterate(small(cartpole(), target_kl=0.0, **settings))["updates"] == 4
+
+
+def test_the_seed_is_given_to_the_env_unless_one_is_held() -> None:
+    first = small(cartpole(), seed=5).env.observations.copy()
+    assert (cartpole().reset(seed=5) == first).all()
+    held = pufferlib.make("cartpole", num_envs=8, num_workers=1, seed=6)
+    assert (small(held, seed=5).env.observations == cartpole().reset(seed=6)).all()
+
+
+# ---- Faults --------------------------------------------------------------------------------------
+
+
+def test_training_needs_a_rollout() -> None:
+    with pytest.raises(UsageError, match="`evaluate` must be called before `train`"):
+        small(cartpole()).train()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_in_one_line() -> None:
+    vecenv = Serial(lambda: Scripted(nans=[70]), 1)
+    trainer = PuffeRL(vecenv, TenTimes(), batch_size=32, n_epochs=1, device="cpu", dashboard="off")
+    iterate(trainer, 2)
+    trainer.evaluate()
+    with pytest.raises(
+        PufferError, match=r"must stay finite, but is nan in iteration 3\."
+    ) as caught:
+        trainer.train()
+    assert "\n" not in str(caught.value)
+
+
+def test_masked_steps_carry_no_loss() -> None:
+    def trained(garbage: float | None) -> list[Tensor]:
+        absences = [set(range(3, 9)), set(), {0, 20, 21}]
+        envs = iter(absences)
+        vecenv = Serial(lambda: Scripted(absences=next(envs), terminals=[10, 25]), 3)
+        torch.manual_seed(0)
+        policy = make_policy(vecenv, hidden_size=8)
+        trainer = PuffeRL(
+            vecenv,
+            policy,
+            batch_size=96,
+            num_steps=8,
+            n_epochs=2,
+            device="cpu",
+            dashboard="off",
+        )
+        trainer.evaluate()
+        if garbage is not None:
+            absent = ~trainer.rollout.masks
+            assert absent.sum() == 6 + 3
+            for name in ("rewards", "values", "logprobs", "observations", "final_values"):
+                getattr(trainer.rollout, name)[absent] = garbage
+            trainer.rollout.terminals[absent] = True
+            trainer.rollout.actions[absent] = 1
+        trainer.train()
+        return weights(trainer)
+
+    for one, other in zip(trained(None), trained(1e4), strict=True):
+        assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_parameters_that_need_no_gradient_stay() -> None:
+    vecenv = cartpole()
+    policy = make_policy(vecenv, hidden_size=8)
+    frozen = next(policy.parameters())
+    frozen.requires_grad_(False)
+    before = frozen.clone()
+    trainer = small(vecenv, policy)
+    iterate(trainer)
+    assert torch.equal(before, frozen)
+    assert trainer.num_parameters == sum(p.numel() for p in policy.parameters()) - frozen.numel()
+
+
+# ---- Acting --------------------------------------------------------------------------------------
+
+
+def test_predict_gives_actions_and_the_next_state() -> None:
+    vecenv = cartpole()
+    trainer = small(vecenv, make_policy(vecenv, hidden_size=8, recurrent="lstm"))
+    actions, state = trainer.predict(vecenv.observations)
+    assert actions.shape == (8,)
+    assert actions.dtype == np.int32
+    assert [part.shape for part in state] == [(8, 8), (8, 8)]
+    again, _ = trainer.predict(vecenv.observations)
+    assert (actions == again).all()
+    vecenv.send(trainer.predict(vecenv.observations, state, deterministic=False)[0])
+
+
+# ---- Repeating -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "recurrent"), [("cartpole", None), ("connect4", None), ("snake", "lstm")]
+)
+def test_equal_seeds_give_equal_weights_whatever_the_threads(name: str, recurrent: Any) -> None:
+    def trained(seed: int, workers: int) -> list[Tensor]:
+        with pufferlib.make(name, num_envs=4, num_workers=workers) as vecenv:
+            torch.manual_seed(seed)
+            policy = make_policy(vecenv, hidden_size=8, recurrent=recurrent)
+            batch_size = vecenv.num_agents * 32
+            trainer = small(vecenv, policy, seed=seed, batch_size=batch_size)
+            iterate(trainer, 3)
+            return weights(trainer)
+
+    reference = trained(1, workers=1)
+    assert are_equal(reference, trained(1, workers=1))
+    assert are_equal(reference, trained(1, workers=2))
+    assert not are_equal(reference, trained(2, workers=1))
+
+
+def test_the_default_policy_depends_on_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    one = small(cartpole(), seed=3)
+    torch.manual_seed(2)
+    noise = torch.rand(1)
+    other = small(cartpole(), seed=3)
+    assert are_equal(weights(one), weights(other))
+    torch.manual_seed(2)
+    assert torch.equal(noise, torch.rand(1))  # and leaves the user's random numbers alone
+    assert not are_equal(weights(one), weights(small(cartpole(), seed=4)))
+
+
+# ---- Learning ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_cartpole_is_balanced_within_60_thousand_steps(seed: int) -> None:
+    # seeds 1 to 3 reach 430 or more at step 40,000 and 500 at the end
+    with cartpole(32) as vecenv:
+        trainer = PuffeRL(
+            vecenv,
+            seed=seed,
+            batch_size=2048,
+            num_iterations=30,
+            learning_rate=3e-3,
+            anneal_lr=False,
+            reward_scale=0.1,
+            device="cpu",
+            dashboard="off",
+        )
+        best = 0.0
+        while not trainer.done and best < 300:
+            best = max(best, trainer.evaluate()["mean_reward"])
+            trainer.train()
+        assert best >= 300
+
+
+@pytest.mark.slow
+def test_squared_is_solved_within_60_thousand_steps() -> None:
+    # seeds 1 to 3 reach perf 0.98 at step 30,000; random play has 0.6
+    with pufferlib.make("squared", num_envs=64, num_workers=1, distance=1, num_targets=2) as vecenv:
+        trainer = PuffeRL(
+            vecenv,
+            seed=1,
+            batch_size=2048,
+            num_steps=16,
+            num_iterations=30,
+            n_epochs=8,
+            learning_rate=5e-3,
+            device="cpu",
+            dashboard="off",
+        )
+        best = 0.0
+        while not trainer.done and best < 0.95:
+            best = max(best, trainer.evaluate().get("perf", 0.0))
+            trainer.train()
+        assert best >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recurrent", "learns"), [(None, False), ("lstm", True)])
+def test_only_a_policy_with_memory_repeats_bits(recurrent: Any, learns: bool) -> None:
+    # two bits: guessing gets both right in a quarter of the episodes
+    with pufferlib.make("memory", num_envs=64, num_workers=1, length=2, delay=1) as vecenv:
+        torch.manual_seed(1)
+        trainer = PuffeRL(
+            vecenv,
+            make_policy(vecenv, hidden_size=32, recurrent=recurrent),
+            seed=1,
+            batch_size=2048,
+            num_steps=16,
+            num_iterations=25,
+            learning_rate=1e-2,
+            gamma=0.9,
+            device="cpu",
+            dashboard="off",
+        )
+        best = 0.0
+        while not trainer.done and best < 0.9:
+            best = max(best, trainer.evaluate()["perf"])
+            trainer.train()
+        assert (best >= 0.9) == learns
+        assert learns or best < 0.4

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
 from pufferlib.pytorch import mode, policy_spaces, policy_step, reset_state, sample
 
@@ -30,24 +31,45 @@ def evaluate_policy(
 ) -> dict[str, float]:
     """Play until at least `episodes` episodes have finished; return their means.
 
-    Every slot plays the same number of episodes or more, and only its first ones count, so short
-    episodes are not favoured. `on_frame` gets a picture of env 0 before each step.
+    Every slot plays the same number of episodes, and what it plays beyond that does not count: to
+    take the first to finish would favour short ones. `episodes` in the result is the number that
+    did count. The env's own metrics come from it by the step: where counted and other episodes end
+    in the very same step, its mean over both stands for the counted ones.
+
+    `policy` is put into eval mode meanwhile. `on_frame` gets a picture of env 0 before each step,
+    `on_progress` the number of episodes that count after each.
     """
     if episodes < 1:
         raise UsageError(f"`episodes` must be at least 1, but got {episodes}.")
-    quota = -(-episodes // env.num_agents)
-    left = np.full(env.num_agents, quota)
+    was_training = policy.training
+    policy.eval()
+    try:
+        return _play(env, policy, episodes, deterministic, seed, on_frame, on_progress)
+    finally:
+        policy.train(was_training)
+
+
+def _play(
+    env: VectorEnv,
+    policy: nn.Module,
+    episodes: int,
+    deterministic: bool,
+    seed: int,
+    on_frame: Callable[[NDArray[np.uint8]], None] | None,
+    on_progress: Callable[[int], None] | None,
+) -> dict[str, float]:
+    left = np.full(env.num_agents, -(-episodes // env.num_agents))
     spaces = policy_spaces(env)
     device = next(policy.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
-    returns, lengths = [], []
+    stats, present = EpisodeStats(), np.zeros(env.num_agents, dtype=np.bool_)
     running, ticks = np.zeros(env.num_agents), np.zeros(env.num_agents, dtype=np.int64)
+    returns: list[float] = []
     env.seed(seed)
     env.reset()
     batch = env.recv()
-    env.drain_metrics()
     state: Any = None
-    while left.any():
+    while left[present].any() or not present.any():  # a slot that is always absent plays nothing
         if on_frame is not None:
             picture = env.render(0)
             if picture is not None:
@@ -55,7 +77,8 @@ def evaluate_policy(
         observations = torch.from_numpy(batch.observations).to(device)
         masks = env.action_masks
         legal = None if masks is None else torch.from_numpy(masks).to(device)
-        present = batch.masks.copy()
+        present |= batch.masks
+        ticks += batch.masks
         output = policy_step(policy, observations, state, spaces)
         if deterministic:
             actions = mode(output, spaces.action, legal)
@@ -64,24 +87,28 @@ def evaluate_policy(
         env.send(actions.cpu().numpy())
         batch = env.recv()
         running += batch.rewards
-        ticks += present
         ended = batch.terminals | batch.truncations
-        state = reset_state(output.state, torch.from_numpy(ended).to(device))
-        for slot in np.flatnonzero(ended):
-            if left[slot]:
-                left[slot] -= 1
-                returns.append(running[slot])
-                lengths.append(ticks[slot])
-            running[slot], ticks[slot] = 0, 0
+        if ended.any():
+            state = reset_state(output.state, torch.from_numpy(ended).to(device))
+            counted = np.flatnonzero(ended & (left > 0))
+            for slot in counted:
+                stats.add(running[slot], ticks[slot])
+            returns.extend(running[counted])
+            left[counted] -= 1
+            running[ended], ticks[ended] = 0, 0
+            stats.merge(_metrics(env.drain_metrics(), len(counted)))
+        else:
+            state = output.state
         if on_progress is not None:
-            on_progress(len(returns))
-    metrics = env.drain_metrics()
-    return {
-        **metrics,
-        "episodes": float(len(returns)),
-        "mean_reward": float(np.mean(returns)),
-        "std_reward": float(np.std(returns)),
-        "min_reward": float(np.min(returns)),
-        "max_reward": float(np.max(returns)),
-        "episode_length": float(np.mean(lengths)),
-    }
+            on_progress(stats.episodes)
+    return {**stats.means(), "std_reward": float(np.std(returns))}
+
+
+def _metrics(means: dict[str, float], episodes: int) -> EpisodeStats:
+    """Return the env's own metrics of `episodes` episodes with these means, and nothing else."""
+    common = EpisodeStats(episodes=1).means()
+    own = {name: mean for name, mean in means.items() if name not in common}
+    return EpisodeStats(
+        samples=dict.fromkeys(own, episodes),
+        metric_sums={name: mean * episodes for name, mean in own.items()},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from pufferlib.errors import UsageError
 from pufferlib.registry import make
 from pufferlib.spaces import action_layout
-from pufferlib.vectorization.threads import usable_cores
+from pufferlib.vectorization.threads import Threads
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
@@ -40,9 +41,10 @@ def bench_sim(
 ) -> Result:
     """Step an env with random actions, drawn beforehand; count the steps of all agents."""
     envs = num_envs or SIM_NUM_ENVS  # what trains best is not what shows the env's own speed
-    with make(config.name, envs, threads, **config.env) as vecenv:
+    workers = threads or config.vec.num_workers
+    with make(config.name, envs, workers, None, config.vec.backend, **config.env) as vecenv:
         vecenv.reset(seed=0)
-        rows = _random_actions(vecenv, count=16)
+        rows = random_actions(vecenv, count=16)
 
         def advance() -> int:
             for actions in rows:
@@ -50,8 +52,9 @@ def bench_sim(
             return len(rows) * vecenv.num_agents
 
         sps, steps, taken = _best_rate(advance, seconds)
+        engine = "native" if isinstance(vecenv, Threads) else "python"
         return Result(
-            config.name, "sim", sps, steps, taken, envs, vecenv.num_workers, engine="native"
+            config.name, "sim", sps, steps, taken, vecenv.num_envs, vecenv.num_workers, engine
         )
 
 
@@ -63,7 +66,6 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
     from pufferlib.trainer import PuffeRL
 
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or usable_cores())
     try:
         vec = config.vec
         with make(
@@ -75,6 +77,8 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
             **config.env,
         ) as vecenv:
             settings = {**config.to_dict()["train"], "dashboard": "off", "anneal_lr": False}
+            if threads is not None:
+                settings["torch_threads"] = threads
             trainer = PuffeRL(vecenv, make_policy(vecenv, **config.to_dict()["policy"]), **settings)
 
             def advance() -> int:
@@ -92,7 +96,7 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
                 steps,
                 taken,
                 vecenv.num_envs,
-                torch.get_num_threads(),
+                vecenv.num_workers,
                 trainer.engine,
             )
     finally:
@@ -104,7 +108,7 @@ def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, 
 
     Other programs only ever slow a round down, so the best is the least disturbed.
     """
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
     advance()  # caches, lazy imports, first allocations
     best = (0.0, 0, 0.0)
@@ -118,18 +122,17 @@ def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, 
     return best
 
 
-def _random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
-    """Draw `count` rows of actions for every slot."""
+def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
+    """Draw `count` rows of actions for every slot, always the same ones."""
     layout = action_layout(vecenv.action_space)
     rng = np.random.default_rng(0)
     slots = vecenv.num_agents
+    low, high = np.maximum(layout.low, -1e3), np.minimum(layout.high, 1e3)
     out = []
     for _ in range(count):
-        indices = [rng.integers(0, n, slots, dtype=np.int32) for n in layout.nvec]
-        low, high = np.maximum(layout.low, -1e3), np.minimum(layout.high, 1e3)
-        reals = rng.uniform(low, high, (slots, layout.num_continuous)).astype(np.float32)
-        words = [np.stack(indices, 1)] if indices else []
-        if layout.num_continuous:
-            words.append(reals.view(np.int32) if indices else reals)
-        out.append(np.concatenate(words, 1).astype(layout.dtype).reshape(slots, *layout.shape))
+        rows = np.empty((slots, *layout.shape), layout.dtype)
+        indices, reals = layout.split(rows)
+        indices[...] = rng.integers(0, layout.nvec, indices.shape)
+        reals[...] = rng.uniform(low, high, reals.shape)
+        out.append(rows)
     return out

@@ -7,22 +7,38 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pufferlib import config as configs
-from pufferlib.errors import PufferError, UsageError, unknown_name
+from pufferlib.errors import (
+    CheckpointError,
+    PufferError,
+    UnknownNameError,
+    UsageError,
+    nearest,
+    unknown_name,
+)
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
+    from pufferlib.spaces import ActionLayout
     from pufferlib.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
 CHECKPOINT = "latest.safetensors"
+_SECTIONS = ("train", "vec", "policy")  # besides `env`, whose params only the env knows
 
 COMMANDS = {
     "train": "train a policy on an environment",
@@ -36,14 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0 fine, 2 the user's mistake, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()
+        return code
     except PufferError as error:
         print(f"puffer: {error}", file=sys.stderr)
         return 2
+    except SystemExit as done:  # argparse has shown a help text
+        return int(done.code or 0)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `puffer envs | head`
-        sys.stderr.close()
+    except BrokenPipeError:  # `puffer envs | head`: nobody reads what is still in the buffer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
@@ -81,7 +101,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports mistakes as UsageError, in one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}. See `{self.prog} --help`.")
+        raise UsageError(f"{message}. See `{self.prog} --help`.")
 
 
 def _parser(command: str, *, about: str, with_config: bool) -> _Parser:
@@ -100,7 +120,7 @@ def _parser(command: str, *, about: str, with_config: bool) -> _Parser:
 def _options_text() -> str:
     """Return a line for every key of every section, with type, default and meaning."""
     lines = ["options of a run, also keys of an ini file:"]
-    for section in ("train", "vec", "policy"):
+    for section in _SECTIONS:
         lines.append("")
         for option in configs.describe(section):
             flag = f"--{section}.{option.key.replace('_', '-')}"
@@ -112,7 +132,32 @@ def _options_text() -> str:
 
 def _parse(parser: _Parser, words: list[str]) -> tuple[argparse.Namespace, list[Any]]:
     overrides, rest = configs.parse_overrides(words)
-    return parser.parse_args(rest), overrides
+    options, unknown = parser.parse_known_args(rest)
+    if unknown:
+        if not unknown[0].startswith("-"):
+            parser.error(f"unexpected argument `{unknown[0]}`")
+        raise _unknown_option(parser, unknown[0].partition("=")[0])
+    return options, overrides
+
+
+def _unknown_option(parser: _Parser, word: str) -> UnknownNameError:
+    """Build the error for a flag that does not exist; its key may only lack the section."""
+    flags = {flag.lstrip("-"): flag for each in parser._actions for flag in each.option_strings}
+    for section in _SECTIONS:
+        for option in configs.describe(section):
+            flags[option.key] = f"--{section}.{option.key.replace('_', '-')}"
+    suggestions = [flags[key] for key in nearest(word.lstrip("-"), flags)]
+    hint = f" Did you mean `{suggestions[0]}`?" if suggestions else f" See `{parser.prog} --help`."
+    return UnknownNameError(f"Unknown option `{word}`.{hint}", suggestions)
+
+
+def _env_params(name: str, overrides: list[Any]) -> dict[str, Any]:
+    """Return the params of the env among `overrides`; other sections have no place here."""
+    for section, key, _ in overrides:
+        if section != "env":
+            raise UsageError(f"only --env params can be set here, but got --{section}.{key}.")
+    loaded = configs.load(name, overrides).env
+    return {key: loaded[key] for _, key, _ in overrides}
 
 
 def _load(name: str, overrides: list[Any], files: list[str]) -> Config:
@@ -146,6 +191,8 @@ def _train(words: list[str]) -> int:
     options, overrides = _parse(parser, words)
     config = _load(options.name, overrides, options.config)
     with _make(config) as vecenv:  # wrong params are told before torch is loaded
+        if ("train", "batch_size") not in {(section, key) for section, key, _ in overrides}:
+            config = _fitted(config, vecenv.num_agents)
         configs.check_train(config.train, vecenv.num_agents)
         from pufferlib.loggers import JsonlLogger
         from pufferlib.models import make_policy
@@ -156,9 +203,12 @@ def _train(words: list[str]) -> int:
         policy = make_policy(vecenv, **settings["policy"])
         folder = _new_run(config)
         log_path = folder / "metrics.jsonl"
-        with PuffeRL(
-            vecenv, policy, logger=JsonlLogger(log_path), **settings["train"]
-        ) as trainer:
+        try:
+            trainer = PuffeRL(vecenv, policy, logger=JsonlLogger(log_path), **settings["train"])
+        except UsageError:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing ran
+            raise
+        with trainer:
             interrupted = _loop(trainer, folder / CHECKPOINT)
             if options.svg:
                 trainer.dashboard.export_svg(options.svg)
@@ -167,21 +217,53 @@ def _train(words: list[str]) -> int:
     return 130 if interrupted else 0
 
 
+def _fitted(config: Config, num_slots: int) -> Config:
+    """Round a batch size that the command line did not name to the slots that it implies."""
+    unit = num_slots * (config.train.num_steps or 1)
+    rounded = max(1, config.train.batch_size // unit) * unit
+    return replace(config, train=replace(config.train, batch_size=rounded))
+
+
 def _loop(trainer: PuffeRL, path: Path) -> bool:
     """Train to the end of the budget; return whether Ctrl-C came first. Saves either way."""
     interval = trainer.config.checkpoint_interval
-    interrupted = False
-    try:
-        while not trainer.done:
+    with _stop_requests() as asked:
+        while not trainer.done and not asked():
             trainer.evaluate()
             trainer.train()
             trainer.mean_and_log()
             if interval and trainer.iteration % interval == 0:
-                trainer.save_checkpoint(path)
-    except KeyboardInterrupt:
-        interrupted = True
-    trainer.save_checkpoint(path)
-    return interrupted
+                try:
+                    trainer.save_checkpoint(path)
+                except CheckpointError as error:
+                    warnings.warn(f"{error}. The run goes on.", RuntimeWarning, stacklevel=1)
+        trainer.save_checkpoint(path)
+        return asked()
+
+
+@contextmanager
+def _stop_requests() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a wish, which the yielded function tells; the second interrupts.
+
+    A run must end between two iterations to be resumed bit for bit. Where Ctrl-C is ignored, as in
+    background jobs, or not ours to handle, it stays so.
+    """
+    wishes: list[int] = []
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        wishes.append(signum)
+        if len(wishes) > 1:
+            raise KeyboardInterrupt
+
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_ours or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: bool(wishes)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _new_run(config: Config) -> Path:
@@ -229,6 +311,10 @@ def _eval(words: list[str]) -> int:
     from pufferlib.registry import find
 
     name = find(options.name).id
+    if options.episodes < 1:
+        raise UsageError(f"`--episodes` must be at least 1, but got {options.episodes}.")
+    if options.num_envs is not None and options.num_envs < 1:
+        raise UsageError(f"`--num-envs` must be at least 1, but got {options.num_envs}.")
     folder = Path(options.run) if options.run else _newest_run(Path(options.run_dir), name)
     config = _run_config(folder, overrides)
     if config.name != name:
@@ -273,14 +359,9 @@ def _run_config(folder: Path, overrides: list[Any]) -> Config:
     """Read the config of a run; only params of the env may be changed."""
     try:
         config = configs.Config.from_dict(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"`{folder}` must be the folder of a run, but {error}.") from None
-    changes = {}
-    for section, key, text in overrides:
-        if section != "env":
-            raise UsageError(f"only --env params can be changed here, but got --{section}.{key}.")
-        changes[key] = text
-    return replace(config, env={**config.env, **changes})
+    return replace(config, env={**config.env, **_env_params(config.name, overrides)})
 
 
 class _Film:
@@ -292,9 +373,7 @@ class _Film:
         try:
             from PIL import Image
         except ImportError:
-            raise MissingExtraError(
-                "`--gif` needs pillow: pip install 'pufferlib[plot]'"
-            ) from None
+            raise MissingExtraError("`--gif` needs pillow: pip install 'pufferlib[plot]'") from None
         self._path, self._image = path, Image
         self._frames: list[Any] = []
 
@@ -303,8 +382,13 @@ class _Film:
             self._frames.append(self._image.fromarray(picture))
 
     def save(self) -> None:
+        if not self._frames:
+            raise UsageError("`--gif` needs an environment that has pictures.")
         first, *rest = self._frames
-        first.save(self._path, save_all=True, append_images=rest, duration=33, loop=0)
+        try:
+            first.save(self._path, save_all=True, append_images=rest, duration=33, loop=0)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"`--gif` must be a file that can be written, but {error}.") from None
 
 
 # ---- envs ----------------------------------------------------------------------------------------
@@ -320,9 +404,10 @@ def _envs(words: list[str]) -> int:
     from pufferlib.native import infos
     from pufferlib.registry import find, make
 
-    params = {key: text for section, key, text in overrides if section == "env"}
     spec = find(options.name)
-    with make(options.name, num_envs=1, **params) as vecenv:
+    with make(spec.id, num_envs=1, **_env_params(spec.id, overrides)) as vecenv:
+        if options.picture:
+            _take_picture(vecenv, Path(options.picture))
         facts = {
             "observations": vecenv.observation_space,
             "actions": vecenv.action_space,
@@ -345,20 +430,27 @@ def _envs(words: list[str]) -> int:
             _print_table("params", ["param", "default", "range", "meaning"], rows)
             _print_table("metrics", ["metric", "meaning"], [[m.name, m.doc] for m in info.metrics])
         if options.picture:
-            vecenv.reset(seed=0)
-            for _ in range(50):
-                vecenv.step(vecenv.action_space.sample())
-            picture = vecenv.render(0)
-            if picture is None:
-                raise UsageError(f"{spec.id} has no picture.")
-            _write_png(Path(options.picture), picture)
             print(f"picture: {options.picture}")
     return 0
+
+
+def _take_picture(vecenv: VectorEnv, path: Path) -> None:
+    """Save a picture of the env after some random play, always the same."""
+    from pufferlib.benchmark import random_actions
+
+    vecenv.reset(seed=0)
+    for actions in random_actions(vecenv, count=50):
+        vecenv.step(actions)
+    picture = vecenv.render(0)
+    if picture is None:
+        raise UsageError(f"`--picture` needs an env that can be drawn, but {vecenv.name} cannot.")
+    _write_png(path, picture)
 
 
 def _list_envs() -> int:
     from pufferlib.native import infos
     from pufferlib.registry import list_envs, make
+    from pufferlib.spaces import action_layout
 
     rows = []
     for name in list_envs():
@@ -373,13 +465,20 @@ def _list_envs() -> int:
                     info.family,
                     name,
                     f"{space.dtype} {'x'.join(map(str, space.shape or ()))}",
-                    str(vecenv.action_space),
+                    _choices(action_layout(vecenv.action_space)),
                     str(vecenv.agents_per_env),
                     info.doc,
                 ]
             )
     _print_table("environments", ["family", "name", "obs", "actions", "agents", "what"], rows)
     return 0
+
+
+def _choices(layout: ActionLayout) -> str:
+    """Spell what there is to choose: `9`, `3x2x2`, `Box(2)`, `4 + Box(1)`."""
+    indices = "x".join(map(str, layout.nvec))
+    reals = f"Box({layout.num_continuous})" if layout.num_continuous else ""
+    return " + ".join(filter(None, (indices, reals)))
 
 
 def _write_png(path: Path, picture: Any) -> None:
@@ -391,7 +490,8 @@ def _write_png(path: Path, picture: Any) -> None:
     raw = b"".join(b"\0" + row.tobytes() for row in picture)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + checksum
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(raw)), chunk(b"IEND", b"")]
@@ -408,12 +508,16 @@ def _bench(words: list[str]) -> int:
     parser = _parser("bench", about=COMMANDS["bench"], with_config=True)
     parser.add_argument("name", help="environment")
     parser.add_argument("--mode", choices=("sim", "train"), default="sim")
-    parser.add_argument("--num-envs", type=int, default=None, metavar="N")
-    parser.add_argument("--threads", type=int, default=None, metavar="K", help="all cores if not given")
+    parser.add_argument("--num-envs", type=int, metavar="N")
+    parser.add_argument("--threads", type=int, metavar="K", help="all cores if not given")
     parser.add_argument("--engine", choices=("auto", "torch"), default="auto", help="of training")
     parser.add_argument("--seconds", type=float, default=None, metavar="S")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options, overrides = _parse(parser, words)
+    for flag in ("num_envs", "threads"):
+        value = getattr(options, flag)
+        if value is not None and value < 1:
+            raise UsageError(f"`--{flag.replace('_', '-')}` must be at least 1, but got {value}.")
     config = _load(options.name, overrides, options.config)
     from pufferlib.benchmark import bench_sim, bench_train
 
@@ -422,13 +526,14 @@ def _bench(words: list[str]) -> int:
             config,
             num_envs=options.num_envs,
             threads=options.threads,
-            seconds=options.seconds or 3,
+            seconds=3 if options.seconds is None else options.seconds,
         )
     else:
         if options.num_envs is not None:
             config = replace(config, vec=replace(config.vec, num_envs=options.num_envs))
         config = replace(config, train=replace(config.train, engine=options.engine))
-        result = bench_train(config, threads=options.threads, seconds=options.seconds or 10)
+        seconds = 10 if options.seconds is None else options.seconds
+        result = bench_train(config, threads=options.threads, seconds=seconds)
     if options.json:
         print(json.dumps(result._asdict()))
     else:
@@ -440,22 +545,26 @@ def _bench(words: list[str]) -> int:
 
 
 def _formatted(values: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for key, value in values.items():
-        is_real = isinstance(value, float)
-        rows.append([key, f"{value:,.0f}" if is_real and abs(value) >= 1e4 else f"{value:,.4g}" if is_real else str(value)])
-    return rows
+    def spelled(value: Any) -> str:
+        if not isinstance(value, float):
+            return str(value)
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:,.4g}"
+
+    return [[key, spelled(value)] for key, value in values.items()]
 
 
 def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, title_justify="left", show_header=any(headings))
-    for heading in headings:
-        table.add_column(heading)
+    *short, prose = headings
+    for heading in short:
+        table.add_column(heading, no_wrap=True)  # names and ranges are to be copied whole
+    table.add_column(prose)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console().print(table)
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pufferlib import errors as errors
     from pufferlib.env import PufferEnv as PufferEnv
+    from pufferlib.env import Wrapper as Wrapper
     from pufferlib.loggers import JsonlLogger as JsonlLogger
     from pufferlib.loggers import NoLogger as NoLogger
+    from pufferlib.registry import emulate as emulate
     from pufferlib.registry import list_envs as list_envs
     from pufferlib.registry import make as make
     from pufferlib.registry import register as register
@@ -33,6 +35,8 @@ _HOMES = {
     "NoLogger": "loggers",
     "PuffeRL": "trainer",
     "PufferEnv": "env",
+    "Wrapper": "env",
+    "emulate": "registry",
     "list_envs": "registry",
     "make": "registry",
     "register": "registry",

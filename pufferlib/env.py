@@ -1,32 +1,65 @@
-"""PufferEnv: one environment that reads and writes its rows of the batch in place."""
+"""PufferEnv: one environment, in any of three forms; Wrapper: one around another."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib import spaces
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space
 
+_ALIASES = {
+    "observation_space": "single_observation_space",
+    "single_observation_space": "observation_space",
+    "action_space": "single_action_space",
+    "single_action_space": "action_space",
+}
+_ROWS = (
+    "observations",
+    "actions",
+    "rewards",
+    "terminals",
+    "truncations",
+    "masks",
+    "action_masks",
+    "final_observations",
+)
+
 
 class PufferEnv:
-    """An environment of `num_agents` agents that works in place.
+    """One environment, written in one of three forms.
 
-    A subclass sets `single_observation_space`, `single_action_space` and `num_agents`, then calls
-    `super().__init__(buf)`. `step` reads `self.actions` and writes `self.observations`, `rewards`,
-    `terminals`, `truncations` and `masks`, one row for each agent. Where an episode ends it writes
-    the last observation to `final_observations`, sets the flag, and starts the next episode within
-    the same step. Rewards and flags are zero when `step` begins in a vector env. Rows live in `buf`
-    or, without one, in memory of the env's own; `bind` moves them.
+    *Plain*: `super().__init__(buf)`, then `self.observation_space` and `self.action_space`. `reset`
+    returns an observation, or (observation, info); `step(action)` returns (observation, reward,
+    done, info) or Gymnasium's five.
+
+    *Multi-agent*: `num_agents`, `single_observation_space` and `single_action_space`; what goes in
+    and out are dicts by agent id, and `dones["__all__"]` ends the episode of all.
+
+    *In place*: the single spaces and `num_agents` are set first, then `super().__init__(buf)`.
+    `step` reads `self.actions` and writes `self.observations`, `rewards`, `terminals`,
+    `truncations` and `masks`, one row for each agent. Where an episode ends it writes the last
+    observation to `final_observations`, sets the flag, and starts the next episode within the same
+    step. Rewards and flags are zero when `step` begins in a vector env. Rows live in `buf` or,
+    without one, in memory of the env's own; `bind` moves them.
+
+    Outside of a vector env each returns exactly what its class returns.
     """
 
+    observation_space: Space
+    action_space: Space
     single_observation_space: Space
     single_action_space: Space
     num_agents: int = 1
     has_action_masks: bool = False
+    is_native: bool = False  # works in place in C, where nothing is left to check
+    render_mode: str | None = None
 
     observations: NDArray[Any]
     actions: NDArray[Any]
@@ -37,14 +70,18 @@ class PufferEnv:
     action_masks: NDArray[np.bool_] | None
     final_observations: NDArray[Any]
 
+    make_space = staticmethod(spaces.make_space)
+    make_discrete = staticmethod(spaces.make_discrete)
+    make_multi_discrete = staticmethod(spaces.make_multi_discrete)
+
     def __init__(self, buf: Buffers | None = None) -> None:
-        for name in ("single_observation_space", "single_action_space"):
-            if not hasattr(self, name):
-                raise UsageError(
-                    f"`{name}` must be set before `super().__init__(buf)`, but "
-                    f"{type(self).__name__} has none. Try `self.{name} = ...` first."
-                )
-        self.bind(buf or self._own_buffers())
+        if buf is not None and not isinstance(buf, Buffers):
+            raise UsageError(
+                f"`buf` must be rows of a vector env, or None, but {_name(self)} got "
+                f"{type(buf).__name__}. To wrap an env, try `class {_name(self)}(Wrapper)`."
+            )
+        if defines(self, "single_observation_space") and defines(self, "single_action_space"):
+            self.bind(buf or self._own_buffers())
 
     def _own_buffers(self) -> Buffers:
         return allocate(
@@ -61,36 +98,115 @@ class PufferEnv:
                 f"`buf` must have one row for each of {self.num_agents} agents, "
                 f"but got {buffers.num_slots}."
             )
-        self.observations = buffers.observations
-        self.actions = buffers.actions
-        self.rewards = buffers.rewards
-        self.terminals = buffers.terminals
-        self.truncations = buffers.truncations
-        self.masks = buffers.masks
-        self.action_masks = buffers.action_masks
-        self.final_observations = buffers.final_observations
+        for name in _ROWS:
+            setattr(self, name, getattr(buffers, name))
 
-    @property
-    def observation_space(self) -> Space:
-        """The space of one agent."""
-        return self.single_observation_space
+    if not TYPE_CHECKING:  # what is missing has a reason worth telling
 
-    @property
-    def action_space(self) -> Space:
-        """The space of one agent."""
-        return self.single_action_space
+        def __getattr__(self, name: str) -> Any:
+            if name in _ALIASES and defines(self, _ALIASES[name]):
+                return getattr(self, _ALIASES[name])
+            if name in _ALIASES:
+                raise AttributeError(f"`{name}` of {_name(self)} must be set, but is not")
+            if name in _ROWS:
+                raise AttributeError(
+                    f"`{name}` exists in the in-place form only: {_name(self)} must set "
+                    "`single_observation_space`, `single_action_space` and `num_agents` before "
+                    "`super().__init__(buf)`"
+                )
+            raise AttributeError(f"{_name(self)} has no attribute `{name}`")
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-        """Start an episode and write its first observations."""
-        raise NotImplementedError(f"{type(self).__name__} must define `reset`")
+    def reset(self, seed: int | None = None) -> Any:
+        """Start an episode and return its first observation, or write it in place."""
+        raise NotImplementedError(f"{_name(self)} must define `reset`")
 
-    def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
-        """Take one step; return observations, rewards, terminals, truncations, infos."""
-        raise NotImplementedError(f"{type(self).__name__} must define `step`")
+    def step(self, action: Any) -> Any:
+        """Take one step; in place, return observations, rewards, terminals, truncations, infos."""
+        raise NotImplementedError(f"{_name(self)} must define `step`")
 
-    def render(self) -> NDArray[np.uint8] | None:
+    def render(self) -> Any:
         """Return a picture [height, width, 3], or None where there is none."""
         return None
 
     def close(self) -> None:
         """Free what the env holds."""
+
+
+class Wrapper:
+    """Stands around an env or a VectorEnv and forwards everything to it.
+
+    A subclass overrides what it changes, usually `reset` and `step`, and calls `super()` for the
+    rest; it may set spaces of its own. Around a VectorEnv it trains like one: PuffeRL steps it
+    through this object's `step`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        for name in ("reset", "step"):
+            if not callable(getattr(env, name, None)):
+                raise UsageError(
+                    f"`env` must be an environment, but {type(env).__name__} has no `{name}`."
+                )
+        self.env = env
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "reset" in vars(cls):
+            cls.reset = _noted(vars(cls)["reset"])  # type: ignore[method-assign]
+
+    def reset(self, *args: Any, **kwargs: Any) -> Any:
+        """Reset the env within."""
+        return self._note_reset(self.env.reset(*args, **kwargs))
+
+    def step(self, action: Any) -> Any:
+        """Step the env within."""
+        return self.env.step(action)
+
+    @property
+    def unwrapped(self) -> Any:
+        """The env inside all wrappers of this kind."""
+        return self.env.unwrapped if isinstance(self.env, Wrapper) else self.env
+
+    def _note_reset(self, observations: Any) -> Any:
+        """Let `recv` around a vector env begin with what `reset` returned."""
+        if hasattr(self.env, "wrapped_by"):
+            if "_vecenv" not in self.__dict__:
+                self._vecenv = self.env.wrapped_by(self)
+            self._vecenv.note_reset(observations)
+        return observations
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("env", "_vecenv"):  # not yet set: a subclass forgot super().__init__(env)
+            raise AttributeError(f"{type(self).__name__} must call `super().__init__(env)` first")
+        if name in _DERIVED and "_vecenv" in self.__dict__:
+            return getattr(self._vecenv, name)
+        return getattr(self.env, name)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.env.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
+
+
+# what a vector env derives from its `step`; behind a wrapper it comes from the wrapper's
+_DERIVED = frozenset({"send", "recv", "drain_metrics", *_ROWS} - {"actions", "action_masks"})
+
+
+def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reset)
+    def noted(self: Wrapper, *args: Any, **kwargs: Any) -> Any:
+        return self._note_reset(reset(self, *args, **kwargs))
+
+    return noted
+
+
+def defines(env: object, name: str) -> bool:
+    """Return whether `env` or a class of it sets `name`, rather than taking it from an alias."""
+    return name in vars(env) or any(name in vars(cls) for cls in type(env).__mro__)
+
+
+def _name(env: object) -> str:
+    return type(env).__name__

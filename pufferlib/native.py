@@ -291,6 +291,8 @@ class NativeCreator:
 class NativeEnv(PufferEnv):
     """One C env as a PufferEnv."""
 
+    is_native = True
+
     def __init__(self, name: str, buf: Buffers | None = None, **settings: Any) -> None:
         self._vec = NativeVec(name, 1, settings=settings)
         self.single_observation_space = self._vec.observation_space

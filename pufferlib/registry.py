@@ -1,4 +1,4 @@
-"""Environments by name: `register`, `make`, `list_envs`."""
+"""Environments by name: `register`, `make`, `list_envs`; and without one: `emulate`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pufferlib.emulation import creator_of
 from pufferlib.errors import UsageError, unknown_name
 from pufferlib.native import NativeCreator
 from pufferlib.ocean.environment import OCEAN_REGISTRY
@@ -86,24 +87,59 @@ def make(
     ("auto", "threads", "serial") overrides that. `seed` is held until `reset`. Further keywords are
     the env's own params; an unknown one is an error that offers the nearest.
     """
-    from pufferlib.vectorization import Serial, Threads
+    from pufferlib.vectorization import Threads
 
     spec = find(name)
     settings = {**spec.kwargs, **env_kwargs}
     envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
-    is_native = isinstance(spec.entry_point, NativeCreator)
-    if backend not in (None, "auto", "threads", "serial"):
-        raise unknown_name("backend", str(backend), ["auto", "threads", "serial"])
-    if backend == "threads" and not is_native:
-        raise UsageError(f"`backend` must be auto or serial for `{spec.id}`: it is not a C env.")
-
     vecenv: VectorEnv
-    if isinstance(spec.entry_point, NativeCreator) and backend != "serial":
+    if isinstance(spec.entry_point, NativeCreator) and backend in (None, "auto", "threads"):
         vecenv = Threads(spec.entry_point, envs, workers, **settings)
     else:
         _check_settings(spec, settings)
-        vecenv = Serial(lambda: spec.entry_point(**settings), envs)
-    vecenv.name = spec.id
+        vecenv = _python_vecenv(lambda: spec.entry_point(**settings), spec.id, envs, backend)
+    return _named(vecenv, spec.id, seed)
+
+
+def emulate(
+    x: Any,
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    backend: str | None = None,
+    seed: int | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv:
+    """Create `num_envs` (1 by default) envs like `x` behind one VectorEnv.
+
+    `x` is a Gymnasium, PettingZoo or legacy gym env, a PufferEnv, or the class or factory of one,
+    which gets `env_kwargs`. An env is used itself and copied for the rest: by its `spec`, else by
+    deepcopy. Same seed and same actions give the env's own numbers. The rest is as for `make`.
+    """
+    if num_envs is None and envs_per_worker is None:
+        num_envs = 1
+    creator = creator_of(x, **env_kwargs)
+    envs, _ = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    name = getattr(x, "__name__", None) or type(getattr(x, "unwrapped", x)).__name__
+    name = name.rpartition(".")[2]
+    return _named(_python_vecenv(creator, name, envs, backend), name, seed)
+
+
+def _python_vecenv(
+    creator: Callable[[], Any], name: str, num_envs: int, backend: str | None
+) -> VectorEnv:
+    """Put envs of any kind behind the backend that was asked for."""
+    from pufferlib.vectorization import Serial
+
+    if backend not in (None, "auto", "serial", "threads"):
+        raise unknown_name("backend", str(backend), ["auto", "threads", "serial"])
+    if backend == "threads":
+        raise UsageError(f"`backend` must be auto or serial for `{name}`: it is not a C env.")
+    return Serial(creator, num_envs)
+
+
+def _named(vecenv: VectorEnv, name: str, seed: int | None) -> VectorEnv:
+    vecenv.name = name
     if seed is not None:
         vecenv.seed(seed)
     return vecenv

@@ -9,7 +9,7 @@ dtype; `ActionLayout` holds what a policy chooses: indices and real numbers, fou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -27,6 +27,7 @@ Noun: TypeAlias = Literal["observation", "action"]
 
 _INT32_MAX = 2**31 - 1
 _WORD = 4  # bytes of one component of an action
+_INTEGERS = frozenset({int, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32})
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,201 @@ def unflatten_action(layout: ActionLayout, row: NDArray[Any]) -> Any:
         return _nearest_integers(part, leaf.lowest, leaf.highest)
 
     return _rebuilt(layout.space, map(restored, layout.leaves))
+
+
+# ---- The same, specialised for one row: what a step of a Python env costs ------------------------
+
+
+def observation_writer(layout: ObservationLayout, out_row: NDArray[Any]) -> Callable[[Any], None]:
+    """Return a function that writes an observation into `out_row`, like `flatten_observation`.
+
+    Values that look as they should are written at once; all others take the careful way, and
+    raise what it raises.
+    """
+    write_fast = _tree_writer(layout, layout.space, iter(layout.leaves), out_row)
+
+    def write(value: Any) -> None:
+        if not write_fast(value):
+            flatten_observation(layout, value, out_row)
+
+    return write
+
+
+def action_reader(layout: ActionLayout, row: NDArray[Any]) -> Callable[[], Any]:
+    """Return a function that reads the action in `row` now, like `unflatten_action`.
+
+    An index that is no choice of the space raises UsageError.
+    """
+    indices = layout.split(row[np.newaxis])[0][0].view(np.uint32)  # negative ones become huge
+    numbers = np.array(layout.nvec, dtype=np.uint32)
+
+    def read() -> Any:
+        if (indices >= numbers).any():
+            component = int(np.flatnonzero(indices >= numbers)[0])
+            raise _no_choice(layout, component, int(indices.view(np.int32)[component]))
+        return unflatten_action(layout, row)
+
+    if layout.structured:
+        return read
+    leaf = layout.leaves[0]
+    dtype = _dtype(leaf.space)
+    if leaf.kind == "discrete":
+        n, start, item = leaf.nvec[0], leaf.starts[0], row.item
+
+        def read_index() -> int:
+            index = item()
+            if 0 <= index < n:
+                return index + start  # type: ignore[no-any-return]
+            raise _no_choice(layout, 0, index)
+
+        return read_index
+    if leaf.kind == "box":
+        if dtype == row.dtype:
+            return row.copy
+        return lambda: unflatten_action(layout, row)
+    return read
+
+
+def _no_choice(layout: ActionLayout, component: int, index: int) -> UsageError:
+    where = f" (component {component})" if layout.num_discrete > 1 else ""
+    return UsageError(
+        f"`actions`{where} must be an index in 0..{layout.nvec[component] - 1} "
+        f"for {layout.space}, but got {index}."
+    )
+
+
+def _tree_writer(
+    layout: ObservationLayout, space: Space, leaves: Iterator[Leaf], row: NDArray[Any]
+) -> Callable[[Any], bool]:
+    """Return a function that writes a value as cheaply as can be, or says False."""
+    if not _is_structured(space):
+        leaf = next(leaves)
+        return _leaf_writer(leaf, layout.view(row, leaf))
+    children = [(key, _tree_writer(layout, child, leaves, row)) for key, child in _children(space)]
+    form = dict if isinstance(space, gymnasium.spaces.Dict) else tuple
+    count = len(children)
+
+    def write(value: Any) -> bool:
+        if not isinstance(value, form) or len(value) != count:
+            return False
+        try:
+            for key, write_child in children:
+                if not write_child(value[key]):
+                    return False
+        except KeyError:
+            return False
+        return True
+
+    return write
+
+
+def _leaf_writer(leaf: Leaf, view: NDArray[Any]) -> Callable[[Any], bool]:
+    array_type, dtype, shape = np.ndarray, view.dtype, leaf.shape
+    takes_floats = dtype.kind == "f"
+
+    def write_box(value: Any) -> bool:
+        if (
+            type(value) is array_type
+            and (value.dtype is dtype or (takes_floats and value.dtype.kind == "f"))
+            and value.shape == shape
+        ):
+            view[...] = value
+            return True
+        return False
+
+    def write_index(value: Any) -> bool:
+        if type(value) in _INTEGERS and lowest <= value <= highest:
+            view[()] = value
+            return True
+        return False
+
+    if leaf.kind == "discrete":
+        lowest, highest = leaf.starts[0], leaf.starts[0] + leaf.nvec[0] - 1
+        return write_index
+    if leaf.kind == "box":
+        return write_box
+    return lambda value: False
+
+
+# ---- Building spaces -----------------------------------------------------------------------------
+
+
+def make_space(
+    spec: Any, *, dtype: Any = None, low: float | None = None, high: float | None = None
+) -> Space:
+    """Return the space that `spec` describes.
+
+    A shape (H, W, 1 | 3 | 4) is an image of bytes, any other shape an unbounded float32 Box. A dict
+    is a Dict of specs, a tuple or list of specs a Tuple, and a space is itself. `dtype`, `low` and
+    `high` override, in every shape of a nested spec; float bounds alone make it float32.
+    """
+    if isinstance(spec, gymnasium.Space):
+        return spec
+    if isinstance(spec, Mapping):
+        return gymnasium.spaces.Dict(
+            {key: make_space(child, dtype=dtype, low=low, high=high) for key, child in spec.items()}
+        )
+    if isinstance(spec, int | np.integer) and not isinstance(spec, bool):
+        spec = (spec,)
+    if not isinstance(spec, Sequence) or isinstance(spec, str):
+        raise UsageError(
+            "`make_space` must get a shape, a space, or a dict or tuple of these, "
+            f"but got {_brief(spec)}. Try `make_space((4,))`."
+        )
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in spec):
+        return gymnasium.spaces.Tuple(
+            [make_space(child, dtype=dtype, low=low, high=high) for child in spec]
+        )
+    shape = tuple(int(n) for n in spec)
+    if any(n < 0 for n in shape):
+        raise UsageError(f"`make_space` must get sizes of at least 0, but got {shape}.")
+    return _box(shape, dtype, low, high)
+
+
+def _box(shape: tuple[int, ...], dtype: Any, low: float | None, high: float | None) -> Space:
+    if dtype is None:
+        is_image = len(shape) == 3 and shape[2] in (1, 3, 4)
+        has_float = isinstance(low, float) or isinstance(high, float)
+        dtype = np.uint8 if is_image and not has_float else np.float32
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise UsageError(f"`dtype` must be a number type, but got {dtype!r}.") from None
+    if kind.kind == "f":
+        lowest, highest = -np.inf, np.inf
+    elif kind.kind in "iu":
+        lowest, highest = np.iinfo(kind).min, np.iinfo(kind).max
+    elif kind.kind == "b":
+        lowest, highest = 0, 1
+    else:
+        raise UsageError(f"`dtype` must be a number type, but got {dtype!r}.")
+    low, high = lowest if low is None else low, highest if high is None else high
+    if not low <= high:
+        raise UsageError(f"`low` must be at most `high`, but got {low=}, {high=}.")
+    return gymnasium.spaces.Box(low, high, shape, kind.type)
+
+
+def make_discrete(n: int, start: int = 0) -> Space:
+    """Return a Discrete of `n` choices."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise UsageError(f"`make_discrete` must get a number of choices, but got {n!r}.")
+    return gymnasium.spaces.Discrete(int(n), start=int(start))
+
+
+def make_multi_discrete(nvec: Sequence[int]) -> Space:
+    """Return a MultiDiscrete with `nvec[i]` choices for component i."""
+    try:
+        numbers = np.asarray(nvec)
+    except ValueError:  # a ragged list
+        numbers = np.zeros(0)
+    if numbers.size == 0 or numbers.dtype.kind not in "iu" or (numbers < 1).any():
+        raise UsageError(
+            f"`make_multi_discrete` must get numbers of choices, but got {_brief(nvec)}."
+        )
+    return gymnasium.spaces.MultiDiscrete(numbers)
+
+
+# ---- Trees and leaves ----------------------------------------------------------------------------
 
 
 def _leaves(space: Space, noun: Noun) -> list[Leaf]:

@@ -126,7 +126,7 @@ def test_a_module_path_is_imported_when_it_is_made(monkeypatch: pytest.MonkeyPat
 def test_a_later_registration_wins_also_over_ocean() -> None:
     pufferlib.register("breakout", Counting)
     with pufferlib.make("breakout", num_envs=1) as vecenv:
-        assert isinstance(vecenv.envs[0], Counting)  # type: ignore[attr-defined]
+        assert isinstance(vecenv.envs[0].env, Counting)  # type: ignore[attr-defined]
     pufferlib.register("breakout", NativeCreator("pong"))
     with pufferlib.make("breakout", num_envs=1) as vecenv:
         assert isinstance(vecenv, Threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeTracker, Infos
-from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
+from pufferlib.errors import EnvError, UsageError, unknown_name
+from pufferlib.spaces import (
+    ObservationLayout,
+    Space,
+    action_layout,
+    flatten_action,
+    observation_layout,
+)
 
 _INT32 = np.iinfo(np.int32)
 
@@ -51,6 +57,7 @@ class VectorEnv:
     num_envs: int
     num_workers: int = 1
     agents_per_env: int = 1
+    agent_ids: tuple[Any, ...] | None = None  # in slot order, where envs speak dicts per agent
     action_masks: NDArray[np.bool_] | None = None
     observations: NDArray[Any]
     rewards: NDArray[np.float32]
@@ -260,6 +267,10 @@ class VectorEnv:
     def _observation_layout(self) -> ObservationLayout:
         return observation_layout(self.observation_space)
 
+    def wrapped_by(self, wrapper: Any) -> WrappedVectorEnv:
+        """Return the vector env that steps this one through `wrapper`, which stands around it."""
+        return WrappedVectorEnv(wrapper, self)
+
     # ---- Statistics, state, pictures, end ------------------------------------------------------
 
     def drain_metrics(self) -> dict[str, float]:
@@ -309,7 +320,8 @@ class BufferedVectorEnv(VectorEnv):
     def _attach(self, buffers: Buffers, observation_space: Space, action_space: Space) -> None:
         self._buffers = buffers
         self.observation_space, self.action_space = observation_space, action_space
-        self._action_shape = action_layout(action_space).shape
+        self._action_layout = action_layout(action_space)
+        self._action_shape = self._action_layout.shape
         self.observations, self.rewards = buffers.observations, buffers.rewards
         self.terminals, self.truncations = buffers.terminals, buffers.truncations
         self.masks, self.action_masks = buffers.masks, buffers.action_masks
@@ -348,9 +360,21 @@ class BufferedVectorEnv(VectorEnv):
     def _rows(self, actions: Any) -> NDArray[Any]:
         """Return `actions` as rows of the action layout, one for each slot.
 
-        Takes a row for each slot or one action for all. The result may be the very array given.
+        Takes a row for each slot, one action for all, or either of them by agent id. The result
+        may be the very array given.
         """
         wanted, one = self._buffers.actions, self._action_shape
+        if isinstance(actions, Mapping) and self.agent_ids and not self._is_one_action(actions):
+            return self._rows_by_agent(actions)
+        if self._is_one_action(actions):
+            row = np.zeros(one, wanted.dtype)
+            flatten_action(self._action_layout, actions, row)
+            actions = row
+        return self._fitted(actions, wanted)
+
+    def _fitted(self, actions: Any, wanted: NDArray[Any]) -> NDArray[Any]:
+        """Return `actions` as an array like `wanted`, which has a row for each slot."""
+        one = self._action_shape
         try:
             rows = np.asarray(actions)
         except ValueError as error:  # rows of different lengths
@@ -375,6 +399,97 @@ class BufferedVectorEnv(VectorEnv):
                 f"(one for all), but got {rows.shape}."
             )
         return np.require(rows, requirements=("C", "A"))
+
+    def _is_one_action(self, actions: Any) -> bool:
+        """Return whether `actions` is one value of a structured space, as `sample` gives it."""
+        layout = self._action_layout
+        if not layout.structured or isinstance(actions, np.ndarray | list):
+            return False
+        keys = {leaf.path[0] for leaf in layout.leaves}
+        if isinstance(actions, Mapping):
+            return actions.keys() == keys
+        return isinstance(actions, tuple) and len(actions) == len(keys)
+
+    def _rows_by_agent(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
+        """Return {agent_id: rows} as rows of all slots."""
+        assert self.agent_ids is not None
+        known = [str(id) for id in self.agent_ids]
+        for id in actions:
+            if id not in self.agent_ids:
+                raise unknown_name("agent", str(id), known)
+        for id in self.agent_ids:
+            if id not in actions:
+                raise UsageError(f"`actions` must have rows for every agent, but lacks {id!r}.")
+        rows = np.empty_like(self._buffers.actions)
+        for slot, id in enumerate(self.agent_ids):
+            rows[slot :: self.agents_per_env] = self._fitted(
+                actions[id], self._buffers.actions[slot :: self.agents_per_env]
+            )
+        return rows
+
+    def _by_agent(self, rows: NDArray[Any]) -> Any:
+        """Return rows as {agent_id: rows of that agent}, views, where the envs speak so."""
+        if self.agent_ids is None:
+            return rows
+        return {id: rows[slot :: self.agents_per_env] for slot, id in enumerate(self.agent_ids)}
+
+
+class WrappedVectorEnv(VectorEnv):
+    """The halves of a step, and the statistics, of a Wrapper around a vector env.
+
+    Observations, rewards and dones are what the wrapper's `reset` and `step` return; what these
+    cannot say (truncations, masks) comes from the env within. Final observations are the inner
+    env's where the wrapper leaves observations alone, its own `final_observations` where it has
+    such, else the last ones it returned before the end.
+    """
+
+    def __init__(self, wrapper: Any, inner: VectorEnv) -> None:
+        self._wrapper, self._inner = wrapper, inner
+        self.num_envs, self.agents_per_env = inner.num_envs, inner.agents_per_env
+        self.observation_space = wrapper.observation_space
+        self.action_space = wrapper.action_space
+        self.masks = inner.masks
+
+    def note_reset(self, observations: Any) -> None:
+        """Begin anew with what the wrapper's `reset` returned."""
+        self._note_reset(observations)
+        self.rewards = np.zeros(self.num_agents, dtype=np.float32)
+        self.terminals = np.zeros(self.num_agents, dtype=np.bool_)
+        self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
+        self.final_observations = self.observations
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+        self._present = self.masks.copy()  # who acts in this step
+        result: tuple[Any, Any, Any, Any] = self._wrapper.step(actions)
+        return result
+
+    def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
+        before = self.observations
+        self.observations = self._as_rows("observations", observations)
+        self.rewards = self._as_rows("rewards", rewards)
+        ended = self._as_rows("dones", dones)
+        self.truncations = ended & self._inner.truncations
+        self.terminals = ended & ~self.truncations
+        if "final_observations" in vars(self._wrapper):
+            self.final_observations = self._wrapper.final_observations
+        elif np.may_share_memory(self.observations, self._inner.observations):
+            self.final_observations = self._inner.final_observations
+        else:
+            self.final_observations = before
+        assert self._tracker is not None
+        self._tracker.step(self.rewards, ended, self._present)
+        return self._batch_of(infos)
+
+    def _as_rows(self, field: str, value: Any) -> NDArray[Any]:
+        if isinstance(value, Mapping):  # by agent id, as the env within answers
+            parts = [np.asarray(part) for part in value.values()]
+            if np.may_share_memory(parts[0], self._inner.observations):
+                return self._inner.observations
+            value = np.stack(parts, axis=1).reshape(-1, *parts[0].shape[1:])
+        return super()._as_rows(field, value)
+
+    def drain_metrics(self) -> dict[str, float]:
+        return {**self._inner.drain_metrics(), **super().drain_metrics()}
 
 
 def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:

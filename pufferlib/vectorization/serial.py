@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib import emulation, native
 from pufferlib.buffers import allocate
+from pufferlib.emulation import Emulated, FiniteCheck, as_rows
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
-from pufferlib.errors import UsageError
-from pufferlib.native import env_seed, fresh_seed
+from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization.base import BufferedVectorEnv
 
 
 class Serial(BufferedVectorEnv):
-    """Runs `num_envs` envs made by `env_creator` in a plain loop over shared rows."""
+    """Runs `num_envs` envs made by `env_creator` in a plain loop over shared rows.
 
-    def __init__(self, env_creator: Callable[[], PufferEnv], num_envs: int) -> None:
+    The envs may be of any kind that `emulation.as_rows` knows; `envs` holds them in that form.
+    """
+
+    def __init__(self, env_creator: Callable[[], Any], num_envs: int) -> None:
         if num_envs < 1:
             raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
-        self.envs = [env_creator() for _ in range(num_envs)]
+        self.envs = [self._created(env_creator, index) for index in range(num_envs)]
         first = self.envs[0]
         for index, env in enumerate(self.envs):
-            if not isinstance(env, PufferEnv):
-                raise UsageError(
-                    f"`env_creator` must return a PufferEnv, but got {type(env).__name__}."
-                )
             for name in ("num_agents", "single_observation_space", "single_action_space"):
                 if getattr(env, name) != getattr(first, name):
                     raise UsageError(
@@ -41,44 +41,88 @@ class Serial(BufferedVectorEnv):
             self.num_agents,
             first.single_observation_space,
             first.single_action_space,
-            first.has_action_masks,
+            any(env.has_action_masks for env in self.envs),
         )
         self._attach(buffers, first.single_observation_space, first.single_action_space)
         for index, env in enumerate(self.envs):
             env.bind(buffers.slots(*self._slots(index)))
         self._tracker = EpisodeTracker(self.num_agents)
+        self._checks: list[tuple[str, FiniteCheck]] = []
+        if isinstance(first, Emulated):  # C envs are tested, Python ones are not ours
+            self._checks = [
+                ("observation", FiniteCheck(self.observation_space, self.observations)),
+                ("final observation", FiniteCheck(self.observation_space, self.final_observations)),
+            ]
+
+    def _created(self, env_creator: Callable[[], Any], index: int) -> PufferEnv:
+        env = as_rows(env_creator())
+        if isinstance(env, Emulated):
+            env.index = index
+        return env
 
     def _slots(self, index: int) -> tuple[int, int]:
         return index * self.agents_per_env, (index + 1) * self.agents_per_env
 
-    def reset(self, seed: int | None = None) -> NDArray[Any]:
+    def reset(self, seed: int | None = None) -> Any:
         self._begin("reset")
         given = self._take_seed(seed)
-        run_seed = fresh_seed() if given is None else given
         assert self._tracker is not None
         self._tracker.reset()
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
+        is_python = isinstance(self.envs[0], Emulated)
+        env_seed = emulation.env_seed if is_python else native.env_seed
+        if given is None:
+            given = native.fresh_seed() >> (32 if is_python else 0)
         for index, env in enumerate(self.envs):
-            env.reset(seed=env_seed(run_seed, index))
-        return self.observations
+            env.reset(seed=env_seed(given, index))
+            if isinstance(env, Emulated):
+                env.drain()
+        self._note_agents()
+        self._check_finite("reset")
+        return self._by_agent(self.observations)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+    def _note_agents(self) -> None:
+        """Learn the agents' ids where the envs speak in dicts; slots must mean the same in all."""
+        self.agent_ids = getattr(self.envs[0], "agent_ids", None)
+        for index, env in enumerate(self.envs):
+            ids = getattr(env, "agent_ids", None)
+            if ids != self.agent_ids:
+                raise EnvError(
+                    f"agents of every env must be those of env 0, {self.agent_ids}, but env "
+                    f"{index} has {ids}. Try `possible_agents`, a list of all ids in order."
+                )
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
         self._begin("step")
         self._buffers.actions[...] = self._rows(actions)
         present = self.masks.copy()
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         infos: list[dict[str, Any]] = []
+        agents = self.agents_per_env
         for env in self.envs:
-            *_, spoken = env.step(env.actions)
-            given = [spoken] if isinstance(spoken, dict) else list(spoken or ())
-            infos += (given + [{}] * self.agents_per_env)[: self.agents_per_env]
+            spoken = env.step(env.actions)[4]
+            if agents == 1 and type(spoken) is dict:
+                infos.append(spoken)
+            else:
+                given = [spoken] if isinstance(spoken, dict) else list(spoken or ())
+                infos += (given + [{}] * agents)[:agents]
         ended = self.terminals | self.truncations
         assert self._tracker is not None
         for slot, info in self._tracker.step(self.rewards, ended, present).items():
             infos[slot] = {**info, **infos[slot]}
-        return self.observations, self.rewards, ended, infos
+        self._check_finite("step")
+        rows = (self.observations, self.rewards, ended)
+        return *map(self._by_agent, rows), infos
+
+    def _check_finite(self, method: str) -> None:
+        for field, check in self._checks:
+            found = check.bad()
+            if found is not None:
+                slot, said = found
+                env: Any = self.envs[slot // self.agents_per_env]
+                raise env.broken(
+                    method, said.replace("observation", field, 1), slot % self.agents_per_env
+                )
 
     def drain_metrics(self) -> dict[str, float]:
         stats = EpisodeStats()
@@ -110,7 +154,8 @@ class Serial(BufferedVectorEnv):
         self._begin("render")
         if not 0 <= env < self.num_envs:
             raise UsageError(f"`env` must be in 0..{self.num_envs - 1}, but got {env}.")
-        return self.envs[env].render()
+        picture: NDArray[np.uint8] | None = self.envs[env].render()
+        return picture
 
     def close(self) -> None:
         if not self._closed:

@@ -9,8 +9,9 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 import pufferlib
-from pufferlib.errors import UsageError
-from pufferlib.native import NativeEnv, env_seed
+from pufferlib.emulation import env_seed
+from pufferlib.errors import EnvError, UsageError
+from pufferlib.native import NativeEnv
 from pufferlib.vectorization import Serial
 
 
@@ -122,12 +123,12 @@ def test_reset_forgets_statistics_like_the_c_core() -> None:
     [
         (lambda: Pair(agents=3), "`num_agents` of every env must be that of env 0, 2, but env 1"),
         (lambda: Pair(size=5), "`single_observation_space` of every env must be that of env 0"),
-        (lambda: object(), "`env_creator` must return a PufferEnv, but got object"),
+        (lambda: object(), "object must define `reset`, but has none"),
     ],
 )
 def test_envs_must_be_alike(second: Any, said: str) -> None:
     creators = iter([Pair, second])
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises((UsageError, EnvError), match=said):
         Serial(lambda: next(creators)(), 2)
 
 

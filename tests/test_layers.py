@@ -1,0 +1,158 @@
+"""Who imports whom, read off the syntax tree: each layer knows only those below it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
+
+# From the bottom up. A module may import from lower lines only; a package counts as one module.
+LAYERS = [
+    {"errors"},
+    {"spaces", "config"},
+    {"buffers"},
+    {"episodes"},
+    {"env"},
+    {"emulation", "native"},
+    {"ocean"},
+    {"registry"},
+    {"vectorization"},
+    {"integrations"},
+    # ---- the torch line: nothing above imports torch, not even inside of a function
+    {"pytorch"},
+    {"models", "advantage", "ppo"},
+    {"rollout", "engine"},
+    {"checkpoint", "loggers", "profiling", "dashboard"},
+    {"trainer"},
+    {"evaluation", "export", "benchmark"},
+    {"protein"},
+    {"cli"},
+    {"__main__", "__init__"},
+]
+RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
+TORCH_LINE = RANK["pytorch"]
+
+# Calls that must reach up, inside of a function: what they make lies above them.
+MAY_REACH_UP = {("registry", "vectorization"), ("registry", "integrations")}
+MAY_IMPORT_CORE = {"native", "engine"}
+MAY_NAME_SPACES = {"spaces", "native"}  # native builds those of C envs
+TORCH_IN_FUNCTIONS_ONLY = {"cli", "benchmark", "__init__", "__main__"}
+BANNED_NAMES = {"utils", "util", "common", "misc", "helpers"}
+
+
+class Import(NamedTuple):
+    """One import statement: the full name it reaches for, and where it stands."""
+
+    target: str
+    in_function: bool
+    for_types: bool  # under `if TYPE_CHECKING`
+    line: int
+
+
+class Module(NamedTuple):
+    """A file of the package."""
+
+    name: str  # first part below `pufferlib`: the module, or the package it lies in
+    path: Path
+    tree: ast.Module
+
+    @property
+    def label(self) -> str:
+        return str(self.path.relative_to(PACKAGE))
+
+
+def modules() -> Iterator[Module]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        first = path.relative_to(PACKAGE).parts[0]
+        yield Module(first.removesuffix(".py"), path, ast.parse(path.read_text()))
+
+
+def imports(node: ast.AST, in_function: bool = False, for_types: bool = False) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, in_function, for_types, child.lineno)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"relative import in line {child.lineno}"
+            for alias in child.names:
+                yield Import(f"{child.module}.{alias.name}", in_function, for_types, child.lineno)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+            yield from imports(child, in_function or inside, for_types or types)
+
+
+MODULES = list(modules())
+every_module = pytest.mark.parametrize("module", MODULES, ids=[module.label for module in MODULES])
+
+
+def own_module(target: str) -> str | None:
+    """Return the module of this package that an import reaches for."""
+    package, _, rest = target.partition(".")
+    return rest.partition(".")[0] if package == "pufferlib" else None
+
+
+def test_every_module_has_a_place() -> None:
+    assert {module.name for module in MODULES} <= RANK.keys()
+
+
+def test_no_module_is_a_drawer_for_odds_and_ends() -> None:
+    names = {part for path in PACKAGE.rglob("*") for part in (path.stem, path.parent.name)}
+    assert not names & BANNED_NAMES
+
+
+@every_module
+def test_imports_go_down(module: Module) -> None:
+    for found in imports(module.tree):
+        target = own_module(found.target)
+        if target is None or target == "_core" or found.for_types or target == module.name:
+            continue
+        if target == "__version__":
+            continue
+        if (module.name, target) in MAY_REACH_UP and found.in_function:
+            continue
+        assert RANK[target] < RANK[module.name], (
+            f"{module.label}:{found.line} imports {found.target}, which is not below it"
+        )
+
+
+@every_module
+def test_torch_stays_below_its_line(module: Module) -> None:
+    for found in imports(module.tree):
+        if found.target.split(".")[0] != "torch" or found.for_types:
+            continue
+        assert RANK[module.name] >= TORCH_LINE, f"{module.label}:{found.line} imports torch"
+        if module.name in TORCH_IN_FUNCTIONS_ONLY:
+            assert found.in_function, f"{module.label}:{found.line} imports torch at the top"
+
+
+@pytest.mark.parametrize("name", ["cli", "benchmark"])
+def test_what_must_answer_at_once_loads_nothing_below_the_torch_line(name: str) -> None:
+    (module,) = (module for module in MODULES if module.name == name)
+    for found in imports(module.tree):
+        target = own_module(found.target)
+        if target in RANK and not found.in_function and not found.for_types:
+            assert RANK[target] < TORCH_LINE, f"{module.label}:{found.line} loads {target}"
+
+
+@every_module
+def test_only_native_knows_the_compiled_core(module: Module) -> None:
+    for found in imports(module.tree):
+        if own_module(found.target) == "_core":
+            assert module.name in MAY_IMPORT_CORE, f"{module.label}:{found.line}"
+
+
+@every_module
+def test_only_spaces_looks_into_gymnasium_spaces(module: Module) -> None:
+    if module.name in MAY_NAME_SPACES:
+        return
+    named = [found.line for found in imports(module.tree) if "gymnasium.spaces" in found.target]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "gymnasium.spaces":
+            named.append(node.lineno)
+    assert not named, f"{module.label} names gymnasium.spaces in lines {named}"

@@ -17,8 +17,7 @@ class Scripted(pufferlib.PufferEnv):
     """Observes the number of steps so far, over all episodes, and earns that number plus one.
 
     `terminals`, `truncations` and `absences` say in which steps (from 0) an episode ends, is cut
-    (its final observation is 100 + that step), and before which the agent is absent. It earns nan
-    in steps of `nans`.
+    (its final observation is 100 + that step), and before which the agent is absent.
     """
 
     def __init__(
@@ -26,12 +25,11 @@ class Scripted(pufferlib.PufferEnv):
         terminals: Container[int] = (),
         truncations: Container[int] = (),
         absences: Container[int] = (),
-        nans: Container[int] = (),
     ) -> None:
         self.single_observation_space = Box(-np.inf, np.inf, (1,), np.float32)
         self.single_action_space = Discrete(2)
         self.cuts = terminals, truncations
-        self.absences, self.nans = absences, nans
+        self.absences = absences
         super().__init__()
 
     def reset(self, seed: int | None = None) -> Any:
@@ -45,7 +43,7 @@ class Scripted(pufferlib.PufferEnv):
 
     def step(self, actions: Any) -> Any:
         terminals, truncations = self.cuts
-        self.rewards[:] = np.nan if self.now in self.nans else self.now + 1
+        self.rewards[:] = self.now + 1
         self.terminals[:] = self.now in terminals
         self.truncations[:] = self.now in truncations
         self.final_observations[:] = 100 + self.now

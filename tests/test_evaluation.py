@@ -11,7 +11,6 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 import pufferlib
-from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
 from pufferlib.evaluation import evaluate_policy
 from pufferlib.models import make_policy
@@ -31,26 +30,19 @@ class Clock(pufferlib.PufferEnv):
         self.ticks = 0
         self.observations[:] = 0
         self.masks[:] = not self.absent
-        self.stats = EpisodeStats()
-        self.sum = 0.0
         return self.observations, []
 
     def step(self, actions: Any) -> Any:
         if not self.absent:
             self.ticks += 1
             self.rewards[:] = self.reward
-            self.sum += self.reward
+        infos = []
         if self.ticks == self.length:
             self.terminals[:] = True
-            self.stats.add(self.sum, self.ticks)
-            self.stats.add_metric("perf", self.reward)
-            self.ticks, self.sum = 0, 0.0
+            infos = [{"perf": self.reward}]
+            self.ticks = 0
         self.observations[:] = self.ticks
-        return self.observations, self.rewards, self.terminals, self.truncations, []
-
-    def drain(self) -> Any:
-        stats, self.stats = self.stats, type(self.stats)()
-        return stats
+        return self.observations, self.rewards, self.terminals, self.truncations, infos
 
 
 class Coin(nn.Module):

@@ -506,7 +506,7 @@ def _write_png(path: Path, picture: Any) -> None:
 
 def _bench(words: list[str]) -> int:
     parser = _parser("bench", about=COMMANDS["bench"], with_config=True)
-    parser.add_argument("name", help="environment")
+    parser.add_argument("name", help="environment, or `emulation` for its cost in microseconds")
     parser.add_argument("--mode", choices=("sim", "train"), default="sim")
     parser.add_argument("--num-envs", type=int, metavar="N")
     parser.add_argument("--threads", type=int, metavar="K", help="all cores if not given")
@@ -518,6 +518,12 @@ def _bench(words: list[str]) -> int:
         value = getattr(options, flag)
         if value is not None and value < 1:
             raise UsageError(f"`--{flag.replace('_', '-')}` must be at least 1, but got {value}.")
+    if options.name == "emulation":
+        from pufferlib.benchmark import bench_emulation
+
+        seconds = 3 if options.seconds is None else options.seconds
+        costs = bench_emulation(num_envs=options.num_envs, seconds=seconds)
+        return _report("emulation", costs._asdict(), options.json)
     config = _load(options.name, overrides, options.config)
     from pufferlib.benchmark import bench_sim, bench_train
 
@@ -534,10 +540,14 @@ def _bench(words: list[str]) -> int:
         config = replace(config, train=replace(config.train, engine=options.engine))
         seconds = 10 if options.seconds is None else options.seconds
         result = bench_train(config, threads=options.threads, seconds=seconds)
-    if options.json:
-        print(json.dumps(result._asdict()))
+    return _report(f"{result.env}, {result.mode}", result._asdict(), options.json)
+
+
+def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(values))
     else:
-        _print_table(f"{result.env}, {result.mode}", ["", ""], _formatted(result._asdict()))
+        _print_table(title, ["", ""], _formatted(values))
     return 0
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,7 @@ ALL_AGENTS = "__all__"
 
 _MAX_REWARD = float(np.finfo(np.float32).max)  # beyond it, a row of float32 would say inf
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+_MIN_REWARD = -_MAX_REWARD
 # names that `drain_metrics` gives a meaning of its own
 _RESERVED = {"episodes", "mean_reward", "min_reward", "max_reward", "episode_length"}
 _NO_METRICS = {*_RESERVED, "TimeLimit.truncated", MASK_KEY}
@@ -203,7 +205,7 @@ class Emulated(PufferEnv):
             if not isinstance(reward, _NUMBERS):
                 raise self.broken("step", _must("reward", "a number", reward), slot)
             reward = float(reward)
-        if not -_MAX_REWARD <= reward <= _MAX_REWARD:  # false for nan too
+        if not _MIN_REWARD <= reward <= _MAX_REWARD:  # false for nan too
             raise self.broken("step", _must("reward", "finite", reward), slot)
         return reward  # type: ignore[no-any-return]
 
@@ -342,6 +344,7 @@ class SingleAgent(Emulated):
         observation_space, action_space = _spaces_of(env)
         super().__init__(env, observation_space, action_space)
         self._step_env = env.step
+        self._watched = True
 
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:
@@ -373,10 +376,14 @@ class SingleAgent(Emulated):
                 return result[0], result[1]
         return result, {}
 
+    def bind(self, buffers: Buffers) -> None:
+        super().bind(buffers)
+        self._read_action, self._write_observation = self._read[0], self._write[0]
+
     def step(self, action: Any) -> tuple[Any, ...]:
         if action is not self.actions:
             self.actions[...] = action
-        chosen = self._read[0]()
+        chosen = self._read_action()
         try:
             result = self._step_env(chosen)
         except Exception as error:
@@ -387,31 +394,44 @@ class SingleAgent(Emulated):
             observation, reward, terminated, truncated, info = self._legacy(result)
         if type(info) is not dict:
             info = self._info("step", info)
-        if type(reward) is not float or not -_MAX_REWARD <= reward <= _MAX_REWARD:
+        if type(reward) is not float or not _MIN_REWARD <= reward <= _MAX_REWARD:
             reward = self._reward(reward)
         self.rewards[0] = reward
         if terminated is False and truncated is False:
-            ended = False
+            try:
+                self._write_observation(observation)
+            except EnvError as error:
+                raise self.broken("step", str(error)) from error
+            if self._watched:
+                self._watch(observation, info)
         else:
-            terminated = self._flag("terminated", terminated)
-            truncated = self._flag("truncated", truncated)
-            ended = terminated or truncated
-        if ended:
+            self._go_on(observation, info, terminated, truncated)
+        return self.observations, self.rewards, self.terminals, self.truncations, info
+
+    def _watch(self, observation: Any, info: dict[str, Any]) -> None:
+        """Do what only some envs, or only their first steps, need."""
+        if self._steps_to_check > 0:
+            self._steps_to_check -= 1
+            self._check_bounds("step", 0)
+        if self.action_masks is not None:
+            self._mask("step", 0, observation, info)
+        self._watched = self._steps_to_check > 0 or self.action_masks is not None
+
+    def _go_on(
+        self, observation: Any, info: dict[str, Any], terminated: Any, truncated: Any
+    ) -> None:
+        """Write the rest of a step that may have been the episode's last."""
+        terminated = self._flag("terminated", terminated)
+        truncated = self._flag("truncated", truncated)
+        if terminated or truncated:
             self._observe("step", 0, observation, final=True)
-            self.terminals[0], self.truncations[0] = terminated, truncated and not terminated
+            self.terminals[0], self.truncations[0] = terminated, not terminated
             self._add_metrics(info)
             self._begin(None)
         else:
-            try:
-                self._write[0](observation)
-            except EnvError as error:
-                raise self.broken("step", str(error)) from error
-            if self._steps_to_check > 0:
-                self._steps_to_check -= 1
-                self._check_bounds("step", 0)
+            self._observe("step", 0, observation)
             if self.action_masks is not None:
                 self._mask("step", 0, observation, info)
-        return self.observations, self.rewards, self.terminals, self.truncations, info
 
     def _legacy(self, result: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Part the four of gym before 0.26; an info may say that `done` was a time limit."""
@@ -911,9 +931,10 @@ class FiniteCheck:
 
     def bad(self) -> tuple[int, str] | None:
         """Return (slot, what is wrong) of the first row that is not finite."""
+        sum_of = np.add.reduce
         for path, part in self._parts:
             # a sum is finite unless a term is not, or unless it overflows: then look closely
-            if np.isfinite(np.add.reduce(part, axis=None)):
+            if math.isfinite(sum_of(part, axis=None)):
                 continue
             slots = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
             if len(slots):

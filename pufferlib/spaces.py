@@ -269,12 +269,19 @@ def observation_writer(layout: ObservationLayout, out_row: NDArray[Any]) -> Call
     raise what it raises.
     """
     write_fast = _tree_writer(layout, layout.space, iter(layout.leaves), out_row)
+    array_type, dtype, shape = np.ndarray, layout.dtype, layout.shape
 
     def write(value: Any) -> None:
         if not write_fast(value):
             flatten_observation(layout, value, out_row)
 
-    return write
+    def write_box(value: Any) -> None:
+        if type(value) is array_type and value.dtype is dtype and value.shape == shape:
+            out_row[...] = value
+        else:
+            write(value)
+
+    return write_box if layout.leaves[0].path == () and layout.leaves[0].kind == "box" else write
 
 
 def action_reader(layout: ActionLayout, row: NDArray[Any]) -> Callable[[], Any]:
@@ -365,12 +372,27 @@ def _leaf_writer(leaf: Leaf, view: NDArray[Any]) -> Callable[[Any], bool]:
             return True
         return False
 
-    if leaf.kind == "discrete":
-        lowest, highest = leaf.starts[0], leaf.starts[0] + leaf.nvec[0] - 1
-        return write_index
+    def write_flags(value: Any) -> bool:
+        if type(value) is array_type and value.dtype is dtype and value.shape == shape:
+            view[...] = value
+            return not value.tobytes().translate(None, b"\0\1")  # nothing but zeros and ones
+        return False
+
+    def write_indices(value: Any) -> bool:
+        if type(value) is array_type and value.dtype is dtype and value.shape == shape:
+            view[...] = value
+            return not any_true((value < lowest) | (value > highest), axis=None)
+        return False
+
+    any_true = np.logical_or.reduce
+    lowest, highest = leaf.lowest, leaf.highest
     if leaf.kind == "box":
         return write_box
-    return lambda value: False
+    if leaf.kind == "discrete":
+        lowest, highest = lowest.item(), highest.item()
+        return write_index
+    is_bytes = leaf.kind == "multi_binary" and dtype.itemsize == 1
+    return write_flags if is_bytes else write_indices
 
 
 # ---- Building spaces -----------------------------------------------------------------------------

@@ -364,6 +364,13 @@ class BufferedVectorEnv(VectorEnv):
         may be the very array given.
         """
         wanted, one = self._buffers.actions, self._action_shape
+        if (
+            type(actions) is np.ndarray
+            and actions.dtype == wanted.dtype
+            and actions.shape == wanted.shape
+            and actions.flags.carray
+        ):
+            return actions
         if isinstance(actions, Mapping) and self.agent_ids and not self._is_one_action(actions):
             return self._rows_by_agent(actions)
         if self._is_one_action(actions):

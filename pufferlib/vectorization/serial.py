@@ -46,13 +46,12 @@ class Serial(BufferedVectorEnv):
         self._attach(buffers, first.single_observation_space, first.single_action_space)
         for index, env in enumerate(self.envs):
             env.bind(buffers.slots(*self._slots(index)))
+        self._steps = [(env.step, env.actions) for env in self.envs]
         self._tracker = EpisodeTracker(self.num_agents)
-        self._checks: list[tuple[str, FiniteCheck]] = []
-        if isinstance(first, Emulated):  # C envs are tested, Python ones are not ours
-            self._checks = [
-                ("observation", FiniteCheck(self.observation_space, self.observations)),
-                ("final observation", FiniteCheck(self.observation_space, self.final_observations)),
-            ]
+        self._check, self._check_final = (
+            FiniteCheck(self.observation_space, rows)
+            for rows in (self.observations, self.final_observations)
+        )
 
     def _created(self, env_creator: Callable[[], Any], index: int) -> PufferEnv:
         env = as_rows(env_creator())
@@ -99,8 +98,8 @@ class Serial(BufferedVectorEnv):
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         infos: list[dict[str, Any]] = []
         agents = self.agents_per_env
-        for env in self.envs:
-            spoken = env.step(env.actions)[4]
+        for step, own_actions in self._steps:
+            spoken = step(own_actions)[4]
             if agents == 1 and type(spoken) is dict:
                 infos.append(spoken)
             else:
@@ -108,21 +107,24 @@ class Serial(BufferedVectorEnv):
                 infos += (given + [{}] * agents)[:agents]
         ended = self.terminals | self.truncations
         assert self._tracker is not None
-        for slot, info in self._tracker.step(self.rewards, ended, present).items():
+        finished = self._tracker.step(self.rewards, ended, present)
+        for slot, info in finished.items():
             infos[slot] = {**info, **infos[slot]}
-        self._check_finite("step")
+        self._check_finite("step", bool(finished))
+        if self.agent_ids is None:
+            return self.observations, self.rewards, ended, infos
         rows = (self.observations, self.rewards, ended)
         return *map(self._by_agent, rows), infos
 
-    def _check_finite(self, method: str) -> None:
-        for field, check in self._checks:
-            found = check.bad()
-            if found is not None:
-                slot, said = found
-                env: Any = self.envs[slot // self.agents_per_env]
-                raise env.broken(
-                    method, said.replace("observation", field, 1), slot % self.agents_per_env
-                )
+    def _check_finite(self, method: str, ended: bool = False) -> None:
+        """Raise if a Python env gave nan or inf; C envs are tested, those are not ours."""
+        if not isinstance(self.envs[0], Emulated):
+            return
+        found = self._check.bad() or (self._check_final.bad() if ended else None)
+        if found is not None:
+            slot, said = found
+            env: Any = self.envs[slot // self.agents_per_env]
+            raise env.broken(method, said, slot % self.agents_per_env)
 
     def drain_metrics(self) -> dict[str, float]:
         stats = EpisodeStats()

@@ -112,7 +112,9 @@ class TrainConfig(_Section):
 
     engine: Literal["auto", "torch"] = option("auto", "who computes; auto: the fastest that can")
     compile: Literal["auto", "on", "off"] = option("auto", "torch.compile; auto: on CUDA only")
-    torch_threads: int | None = option(None, "CPU threads of torch; none: all cores", low=1)
+    torch_threads: int | None = option(
+        None, "CPU threads of torch; none: 1 for small policies, else all cores", low=1
+    )
 
     run_dir: str = option("runs", "folder that gets one folder for each run")
     checkpoint_interval: int = option(

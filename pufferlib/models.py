@@ -146,7 +146,10 @@ class MLP(ActorCritic):
                 f"`observation_space` of an MLP must be no Dict or Tuple, but got "
                 f"{observation_space}. Try MultiInput."
             )
-        layers: list[nn.Module] = [_vector_encoder(layout.leaves[0], hidden_size), nn.ReLU(inplace=True)]
+        layers: list[nn.Module] = [
+            _vector_encoder(layout.leaves[0], hidden_size),
+            nn.ReLU(inplace=True),
+        ]
         layers += _dense(hidden_size, hidden_size, num_layers - 1)
         self.layers = nn.Sequential(*layers)
 
@@ -280,7 +283,10 @@ class ImageEncoder(nn.Module):
             )
         layers: list[nn.Module] = []
         for features, size, stride, padding in kernels:
-            layers += [layer_init(nn.Conv2d(channels, features, size, stride, padding)), nn.ReLU(inplace=True)]
+            layers += [
+                layer_init(nn.Conv2d(channels, features, size, stride, padding)),
+                nn.ReLU(inplace=True),
+            ]
             height, width = (
                 (length + 2 * padding - size) // stride + 1 for length in (height, width)
             )

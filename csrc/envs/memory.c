@@ -1,6 +1,6 @@
 // memory - watch a string of bits, wait, then repeat it. The observation is the bit while it is
-// shown, as -1 or +1, and 0 from then on: a policy without memory gets each bit right half the
-// time.
+// shown, as -1 or +1; 0 during the wait; then a cursor in (0, 0.5] that says which bit is asked for
+// and nothing about its value: a policy without memory gets each bit right half the time.
 //
 // With length L and delay D an episode has 2 L + D steps. Observation t = 0 .. L-1 shows bit t; the
 // action taken on observation L + D + i is the answer for bit i; all other actions are ignored.
@@ -49,9 +49,13 @@ static PufStatus step(Memory* env) {
 }
 
 static void observe(const Memory* env) {
-    int32_t tick = env->slots.tick;
-    puf_obs_f32(&env->slots, 0)[0] =
-        tick < env->length ? (bit(env->bits, tick) ? 1.0f : -1.0f) : 0.0f;
+    int32_t tick = env->slots.tick, answer = tick - env->length - env->delay;
+    float seen = 0;
+    if (tick < env->length)
+        seen = bit(env->bits, tick) ? 1 : -1;
+    else if (answer >= 0 && answer < env->length)
+        seen = 0.5f * (float)(answer + 1) / (float)env->length;
+    puf_obs_f32(&env->slots, 0)[0] = seen;
 }
 
 // Two boards of lamps, dark for 0 and lit for 1: the string as far as it was shown, and the answers

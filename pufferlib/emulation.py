@@ -47,11 +47,15 @@ _NO_METRICS = {*_RESERVED, "TimeLimit.truncated", MASK_KEY}
 _CHECKED_STEPS = 32  # how long values are compared with the bounds of their Box
 
 
-def as_rows(env: Any) -> PufferEnv:
+def as_rows(env: Any, index: int = 0, like: PufferEnv | None = None) -> PufferEnv:
     """Return `env` as an env that works in place; one that does so already is returned as it is.
 
-    What the result needs from the env it finds out here, so a breach of contract shows now.
+    What the result needs from the env it finds out here, so a breach of contract shows now. `index`
+    is the env's place in its vector, for messages. `like` is one of the same making: what took a
+    look to find out there is not looked for again.
     """
+    if isinstance(env, Emulated):
+        env.index = index
     if isinstance(env, Emulated) or getattr(env, "is_native", False):
         return env  # type: ignore[no-any-return]
     inner = env.unwrapped if isinstance(env, Wrapper) else env
@@ -73,10 +77,10 @@ def as_rows(env: Any) -> PufferEnv:
             f"one environment is needed, but got a vector env, {_class_name(inner)}. "
             "Try the env that it is made of."
         )
-    return _kind(inner)(env)
+    return _kind(inner)(env, index, like if isinstance(like, Emulated) else None)
 
 
-def _kind(inner: Any) -> Callable[[Any], Emulated]:
+def _kind(inner: Any) -> Callable[[Any, int, Emulated | None], Emulated]:
     """Return the class that speaks the API of `inner`."""
     if isinstance(inner, PufferEnv):
         if "observations" in vars(inner):
@@ -106,22 +110,26 @@ class Emulated(PufferEnv):
         action_space: Space,
         num_agents: int = 1,
         agent_ids: tuple[Any, ...] | None = None,
+        index: int = 0,
+        like: Emulated | None = None,
     ) -> None:
         self.env = env
-        self.index = 0
+        self.index = index
         self.agent_ids = agent_ids
+        self.observation_space, self.action_space = observation_space, action_space
         self.single_observation_space = observation_space
         self.single_action_space = action_space
         self.num_agents = num_agents
         self.render_mode = getattr(env, "render_mode", None)
         self._stats = EpisodeStats()
         self._steps_to_check = _CHECKED_STEPS
-        self._takes_seed = _takes(env.reset, "seed")
+        self._takes_seed = _takes_seed(env)
         with self._told("observation_space"):
             self._observation_layout = observation_layout(observation_space)
         with self._told("action_space"):
             self._action_layout = action_layout(action_space)
-        self.has_action_masks = self._find_action_masks()
+        self._masks_from = self._find_action_masks() if like is None else like._masks_from
+        self.has_action_masks = bool(self._masks_from)
         super().__init__()
 
     def bind(self, buffers: Buffers) -> None:
@@ -231,21 +239,18 @@ class Emulated(PufferEnv):
 
     # ---- Action masks --------------------------------------------------------------------------
 
-    def _find_action_masks(self) -> bool:
-        """Return whether the env says which actions are allowed, and remember where it does."""
-        self._masks_from = ""
+    def _find_action_masks(self) -> str:
+        """Return where the env says which actions are allowed: "" if nowhere."""
         width = sum(self._action_layout.nvec)
         if not width:
-            return False
-        space = self.single_observation_space
-        masks = getattr(space, "spaces", {})
-        if isinstance(masks, Mapping) and MASK_KEY in masks and masks[MASK_KEY].shape == (width,):
-            self._masks_from = "observation"
-        elif self._mask_method() is not None:
-            self._masks_from = "method"
-        elif self._info_has_mask():
-            self._masks_from = "info"
-        return bool(self._masks_from)
+            return ""
+        parts = getattr(self.single_observation_space, "spaces", {})
+        if isinstance(parts, Mapping) and MASK_KEY in parts and parts[MASK_KEY].shape == (width,):
+            return "observation"
+        if self._mask_method() is not None:
+            return "method"
+        declared = isinstance(self._unwrapped, PufferEnv) and self.env.has_action_masks
+        return "info" if declared or self._info_has_mask() else ""
 
     def _mask_method(self) -> Callable[[], Any] | None:
         if isinstance(self.env, gymnasium.Wrapper):
@@ -269,6 +274,8 @@ class Emulated(PufferEnv):
             mask_method = self._mask_method()
             assert mask_method is not None
             given = mask_method()
+            if isinstance(given, Mapping) and self.agent_ids is not None:
+                given = given.get(self.agent_ids[slot])
         assert self.action_masks is not None
         row = self.action_masks[slot]
         if given is None:
@@ -340,9 +347,9 @@ class SingleAgent(Emulated):
 
     strict: ClassVar[bool] = False
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         observation_space, action_space = _spaces_of(env)
-        super().__init__(env, observation_space, action_space)
+        super().__init__(env, observation_space, action_space, index=index, like=like)
         self._step_env = env.step
         self._watched = True
 
@@ -359,6 +366,7 @@ class SingleAgent(Emulated):
     def _begin(self, seed: int | None) -> dict[str, Any]:
         observation, info = self._first(self._reset_env(seed))
         self._observe("reset", 0, observation)
+        self.masks[0] = True
         if self.action_masks is not None:
             self._mask("reset", 0, observation, info)
         return info
@@ -371,8 +379,8 @@ class SingleAgent(Emulated):
                 raise self.broken("reset", _arity("2 parts (observation, info)", result))
             return result[0], self._info("reset", result[1])
         if is_pair and isinstance(result[1], dict):
-            is_observation = isinstance(self.single_observation_space, gymnasium.spaces.Tuple)
-            if not is_observation or not self.single_observation_space.contains(result):
+            may_be_observation = self._observation_layout.structured
+            if not may_be_observation or not self.single_observation_space.contains(result):
                 return result[0], result[1]
         return result, {}
 
@@ -460,13 +468,14 @@ class InPlace(Emulated):
 
     _speaker: AgentDicts | None = None
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         observation_space, action_space = _spaces_of(env)
-        super().__init__(env, observation_space, action_space, _num_agents(env))
+        super().__init__(
+            env, observation_space, action_space, _num_agents(env), index=index, like=like
+        )
 
-    def _find_action_masks(self) -> bool:
-        self._masks_from = ""
-        return bool(self.env.has_action_masks)
+    def _find_action_masks(self) -> str:
+        return "rows" if self.env.has_action_masks else ""
 
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
@@ -485,8 +494,7 @@ class InPlace(Emulated):
         return self.observations, []
 
     def _hand_over(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-        self._speaker = AgentDicts(self.env)
-        self._speaker.index = self.index
+        self._speaker = AgentDicts(self.env, self.index)
         self._speaker.bind(_rows_of(self))
         answer = self._speaker.begin(result)
         self.agent_ids = self._speaker.agent_ids
@@ -550,10 +558,11 @@ class AgentDicts(Emulated):
     no observation and no flag waits: it stays present and is not asked for an action.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         observation_space, action_space = _spaces_of(env)
         ids = tuple(getattr(env, "possible_agents", ()) or ())
-        super().__init__(env, observation_space, action_space, _num_agents(env), ids)
+        num_agents = len(ids) or _num_agents(env)
+        super().__init__(env, observation_space, action_space, num_agents, ids, index, like)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -764,11 +773,11 @@ class AgentDicts(Emulated):
 class Parallel(AgentDicts):
     """PettingZoo's parallel API, and AEC envs that PettingZoo can make parallel."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
             env = _parallel(env)
         ids, observation_space, action_space = _zoo_spaces(env)
-        Emulated.__init__(self, env, observation_space, action_space, len(ids), ids)
+        Emulated.__init__(self, env, observation_space, action_space, len(ids), ids, index, like)
         self._prepare()
 
     def _info_has_mask(self) -> bool:
@@ -813,14 +822,14 @@ class TurnBased(Emulated):
     The agent whose turn it is acts; the others have one choice left, which does nothing.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         ids, observation_space, action_space = _zoo_spaces(env)
-        super().__init__(env, observation_space, action_space, len(ids), ids)
+        super().__init__(env, observation_space, action_space, len(ids), ids, index, like)
         self._slot_of = {id: slot for slot, id in enumerate(ids)}
 
-    def _find_action_masks(self) -> bool:
+    def _find_action_masks(self) -> str:
         found = super()._find_action_masks()
-        return found or bool(self._action_layout.nvec)  # to tell those who wait
+        return found or ("turns" if self._action_layout.nvec else "")
 
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:
@@ -890,10 +899,11 @@ class TurnBased(Emulated):
             self._observe(method, slot, observation)
             if id != self.env.agent_selection:
                 self._wait(slot)
+            elif self._masks_from == "turns":  # no masks of its own: all is allowed
+                assert self.action_masks is not None
+                self.action_masks[slot] = True
             elif self._masks_from:
                 self._mask(method, slot, observation, self._told_by(id))
-            elif self.action_masks is not None:
-                self.action_masks[slot] = True
 
     def _look(self, id: Any) -> Any:
         try:
@@ -1010,9 +1020,7 @@ def _spaces_of(env: Any) -> tuple[Space, Space]:
     """Return the spaces of one agent."""
     found = []
     for name in ("observation_space", "action_space"):
-        space = getattr(env, f"single_{name}", None) if not _is_gymnasium(env) else None
-        if space is None:
-            space = getattr(env, name, None)
+        space = _space_of(env, name)
         if not isinstance(space, gymnasium.Space):
             name_of_class = _class_name(getattr(env, "unwrapped", env))
             if space is None:
@@ -1022,6 +1030,23 @@ def _spaces_of(env: Any) -> tuple[Space, Space]:
             )
         found.append(space)
     return found[0], found[1]
+
+
+def _space_of(env: Any, name: str) -> Any:
+    """Return the space that the outermost layer sets, of one agent where it tells them apart."""
+    for layer in _layers(env):
+        for spelling in (f"single_{name}", name):
+            if defines(layer, spelling):
+                return getattr(layer, spelling)
+    return getattr(env, name, None)
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yield our wrappers around an env from the outside, then the env."""
+    while isinstance(env, Wrapper):
+        yield env
+        env = env.env
+    yield env
 
 
 def _zoo_spaces(env: Any) -> tuple[tuple[Any, ...], Space, Space]:
@@ -1082,10 +1107,6 @@ def _num_agents(env: Any) -> int:
     return int(num_agents)
 
 
-def _is_gymnasium(env: Any) -> bool:
-    return isinstance(env, gymnasium.Env)
-
-
 def _rows_of(env: PufferEnv) -> Buffers:
     return Buffers(
         observations=env.observations,
@@ -1099,13 +1120,16 @@ def _rows_of(env: PufferEnv) -> Buffers:
     )
 
 
-def _takes(function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function has a parameter `name`, or takes any keyword."""
-    try:
-        params = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # C code may not tell
-        return True
-    return name in params or any(param.kind is param.VAR_KEYWORD for param in params.values())
+def _takes_seed(env: Any) -> bool:
+    """Return whether a seed given to `reset` reaches the env through all layers."""
+    for layer in _layers(env):
+        try:
+            params = inspect.signature(layer.reset).parameters
+        except (TypeError, ValueError):  # C code may not tell
+            continue
+        if "seed" not in params and all(p.kind is not p.VAR_KEYWORD for p in params.values()):
+            return False
+    return True
 
 
 @contextmanager

@@ -103,6 +103,8 @@ class Emulated(PufferEnv):
     first reset at the latest), else None. `index` is the env's place in its vector, for messages.
     """
 
+    _masks_from: str  # where action masks come from, "" for nowhere
+
     def __init__(
         self,
         env: Any,

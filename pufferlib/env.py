@@ -192,7 +192,9 @@ class Wrapper:
 
 
 # what a vector env derives from its `step`; behind a wrapper it comes from the wrapper's
-_DERIVED = frozenset({"send", "recv", "drain_metrics", *_ROWS} - {"actions", "action_masks"})
+_DERIVED = frozenset(
+    {"send", "recv", "drain_metrics", "snapshot", "restore", *_ROWS} - {"actions", "action_masks"}
+)
 
 
 def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:

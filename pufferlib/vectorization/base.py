@@ -427,7 +427,7 @@ class BufferedVectorEnv(VectorEnv):
         for id in self.agent_ids:
             if id not in actions:
                 raise UsageError(f"`actions` must have rows for every agent, but lacks {id!r}.")
-        rows = np.empty_like(self._buffers.actions)
+        rows = np.zeros_like(self._buffers.actions)
         for slot, id in enumerate(self.agent_ids):
             rows[slot :: self.agents_per_env] = self._fitted(
                 actions[id], self._buffers.actions[slot :: self.agents_per_env]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pufferlib import emulation, native
 from pufferlib.buffers import allocate
 from pufferlib.emulation import Emulated, FiniteCheck, as_rows
-from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization.base import BufferedVectorEnv
@@ -26,8 +25,9 @@ class Serial(BufferedVectorEnv):
     def __init__(self, env_creator: Callable[[], Any], num_envs: int) -> None:
         if num_envs < 1:
             raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
-        self.envs = [self._created(env_creator, index) for index in range(num_envs)]
+        self.envs = [as_rows(env_creator())]
         first = self.envs[0]
+        self.envs += [as_rows(env_creator(), index, first) for index in range(1, num_envs)]
         for index, env in enumerate(self.envs):
             for name in ("num_agents", "single_observation_space", "single_action_space"):
                 if getattr(env, name) != getattr(first, name):
@@ -52,12 +52,6 @@ class Serial(BufferedVectorEnv):
             FiniteCheck(self.observation_space, rows)
             for rows in (self.observations, self.final_observations)
         )
-
-    def _created(self, env_creator: Callable[[], Any], index: int) -> PufferEnv:
-        env = as_rows(env_creator())
-        if isinstance(env, Emulated):
-            env.index = index
-        return env
 
     def _slots(self, index: int) -> tuple[int, int]:
         return index * self.agents_per_env, (index + 1) * self.agents_per_env
@@ -113,6 +107,7 @@ class Serial(BufferedVectorEnv):
         self._check_finite("step", bool(finished))
         if self.agent_ids is None:
             return self.observations, self.rewards, ended, infos
+        self.agent_ids = getattr(self.envs[0], "agent_ids", None)  # one may have come
         rows = (self.observations, self.rewards, ended)
         return *map(self._by_agent, rows), infos
 

@@ -80,6 +80,20 @@ def as_rows(env: Any, index: int = 0, like: PufferEnv | None = None) -> PufferEn
     return _kind(inner)(env, index, like if isinstance(like, Emulated) else None)
 
 
+def create(
+    env_creator: Callable[[], Any], index: int = 0, like: PufferEnv | None = None
+) -> PufferEnv:
+    """Make env `index` of a vector and return it as one that works in place, see `as_rows`."""
+    try:
+        env = env_creator()
+    except PufferError:
+        raise
+    except Exception as error:
+        name = getattr(env_creator, "__name__", type(env_creator).__name__)
+        raise EnvError(f"{name} (env {index}), `__init__`: {_what_was_raised(error)}") from error
+    return as_rows(env, index, like)
+
+
 def _kind(inner: Any) -> Callable[[Any, int, Emulated | None], Emulated]:
     """Return the class that speaks the API of `inner`."""
     if isinstance(inner, PufferEnv):
@@ -172,14 +186,20 @@ class Emulated(PufferEnv):
     def render(self) -> Any:
         if self.render_mode is None and isinstance(self._unwrapped, gymnasium.Env):
             return None  # Gymnasium warns that nothing will be drawn
-        picture = self.env.render() if hasattr(self.env, "render") else None
+        try:
+            picture = self.env.render() if hasattr(self.env, "render") else None
+        except Exception as error:
+            raise self._raised("render", error) from error
         if isinstance(picture, list) and picture:
             picture = picture[-1]
         return picture if isinstance(picture, np.ndarray) else None
 
     def close(self) -> None:
         if callable(getattr(self.env, "close", None)):
-            self.env.close()
+            try:
+                self.env.close()
+            except Exception as error:
+                raise self._raised("close", error) from error
 
     # ---- Checks --------------------------------------------------------------------------------
 
@@ -219,7 +239,7 @@ class Emulated(PufferEnv):
             raise self.broken("step", _must("reward", "finite", reward), slot)
         return reward  # type: ignore[no-any-return]
 
-    def _flag(self, field: str, value: Any, slot: int = 0) -> bool:
+    def _flag(self, field: str, value: Any, slot: int | None = 0) -> bool:
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
@@ -275,7 +295,10 @@ class Emulated(PufferEnv):
         else:
             mask_method = self._mask_method()
             assert mask_method is not None
-            given = mask_method()
+            try:
+                given = mask_method()
+            except Exception as error:
+                raise self._raised("action_masks", error) from error
             if isinstance(given, Mapping) and self.agent_ids is not None:
                 given = given.get(self.agent_ids[slot])
         assert self.action_masks is not None
@@ -328,8 +351,7 @@ class Emulated(PufferEnv):
         return EnvError(f"{self._place(method, slot)}: {what}")
 
     def _raised(self, method: str, error: Exception) -> EnvError:
-        said = " ".join(str(error).split())
-        return self.broken(method, f"raised {type(error).__name__}{f': {said}' if said else '.'}")
+        return self.broken(method, _what_was_raised(error))
 
     @contextmanager
     def _told(self, field: str) -> Iterator[None]:
@@ -518,6 +540,8 @@ class InPlace(Emulated):
         for name, part in zip(_IN_PLACE, parts, strict=True):
             if part is not getattr(self, name):  # a wrapper gave new rows
                 self._take("step", name, part)
+        if infos is not None and not isinstance(infos, Mapping | list | tuple):
+            raise self.broken("step", _must("infos", "a dict, or a list of dicts", infos))
         ended = self.terminals | self.truncations
         if ended.any():
             given = [infos] if isinstance(infos, Mapping) else list(infos or ())
@@ -536,11 +560,15 @@ class InPlace(Emulated):
             raise self.broken(
                 method, f"`{name}` must be of shape {rows.shape}, but got shape {given.shape}."
             )
-        if not np.can_cast(given.dtype, rows.dtype, "same_kind"):
+        is_float = rows.dtype.kind == "f"
+        if given.dtype.kind not in ("biuf" if is_float else "b" if rows.dtype == bool else "biu"):
             raise self.broken(
                 method, f"`{name}` must be of dtype {rows.dtype}, but got {given.dtype}."
             )
-        rows[...] = given
+        rows[...] = given.astype(rows.dtype)
+        if not is_float and not np.array_equal(rows, given):
+            wanted = f"within the range of {rows.dtype}"
+            raise self.broken(method, f"`{name}` must be {wanted}, but got {_spell(given)}.")
 
     def drain(self) -> EpisodeStats:
         stats = super().drain()
@@ -586,7 +614,9 @@ class AgentDicts(Emulated):
         for id, observation in observations.items():
             self._join("reset", id, observation, infos.get(id))
         if not self._acting:
-            raise self.broken("reset", "must return an observation of at least one agent.")
+            raise self.broken(
+                "reset", "must return an observation of at least one agent, but got none."
+            )
         for slot in np.flatnonzero(~self.masks):
             self._clear(int(slot))
         return self.observations, self._slot_infos(infos)
@@ -728,9 +758,14 @@ class AgentDicts(Emulated):
         *dicts, infos = result
         parts = [self._dict("step", name, part) for name, part in zip(names, dicts)]
         infos = self._infos("step", infos)
+        for name, part in zip(names[1:], parts[1:]):
+            self._check_known("step", name, part, parts[0])
         if len(result) == 4:
-            parts.append(self._cut_by_info(parts[2], infos))
-            parts[2] = {id: done and not parts[3].get(id) for id, done in parts[2].items()}
+            dones = {
+                id: self._flag("done", done, self._slot_of.get(id)) for id, done in parts[2].items()
+            }
+            parts.append(self._cut_by_info(dones, infos))
+            parts[2] = {id: done and not parts[3][id] for id, done in dones.items()}
         terminated, truncated = parts[2], parts[3]
         self._last_flags = {
             id: bool(terminated.get(id)) or bool(truncated.get(id))
@@ -738,7 +773,20 @@ class AgentDicts(Emulated):
         }
         return (*parts, infos)
 
-    def _cut_by_info(self, dones: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, bool]:
+    def _check_known(
+        self, method: str, field: str, part: Mapping[Any, Any], observations: Mapping[Any, Any]
+    ) -> None:
+        """Raise for an id that belongs to no agent: what is said of it would be lost."""
+        if part.keys() <= self._slot_of.keys() or len(self._slot_of) < self.num_agents:
+            return  # in the latter case it may be one that comes later
+        for id in part:
+            if id not in self._slot_of and id not in observations and id != ALL_AGENTS:
+                known = list(self._slot_of)
+                raise self.broken(
+                    method, f"`{field}` must be of agents {known}, but got one of {id!r}."
+                )
+
+    def _cut_by_info(self, dones: Mapping[Any, bool], infos: Mapping[Any, Any]) -> dict[Any, bool]:
         """Return who was cut rather than ended: its info, or all's, has `TimeLimit.truncated`."""
         everyone = bool(infos.get("TimeLimit.truncated", False))
 
@@ -748,7 +796,7 @@ class AgentDicts(Emulated):
                 isinstance(info, Mapping) and bool(info.get("TimeLimit.truncated", False))
             )
 
-        return {id: bool(done) and is_cut(id) for id, done in dones.items()}
+        return {id: done and is_cut(id) for id, done in dones.items()}
 
     # ---- Checks --------------------------------------------------------------------------------
 
@@ -758,7 +806,11 @@ class AgentDicts(Emulated):
         raise self.broken(method, _must(field, "a dict by agent id", value))
 
     def _infos(self, method: str, value: Any) -> Mapping[Any, Any]:
-        return {} if value is None else self._dict(method, "infos", value)
+        infos = {} if value is None else self._dict(method, "infos", value)
+        for id, info in infos.items():
+            if info is not None and type(info) is not dict and id in self._slot_of:
+                self._info(method, info, self._slot_of[id])
+        return infos
 
     def _slot_infos(self, infos: Mapping[Any, Any]) -> list[dict[str, Any]]:
         """Return an info for each slot; what belongs to no agent goes to slot 0."""
@@ -792,13 +844,38 @@ class Parallel(AgentDicts):
     def _first(self, result: Any) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
         if not isinstance(result, tuple) or len(result) != 2:
             raise self.broken("reset", _arity("2 parts (observations, infos)", result))
-        return super()._first(result)
+        observations, infos = super()._first(result)
+        for id in self._present("reset"):
+            if id not in observations:
+                said = f"`observations` must have one of every agent in `agents`, but lacks {id!r}."
+                raise self.broken("reset", said)
+        return observations, infos
+
+    def _present(self, method: str) -> Any:
+        """Return the env's own list of who is in play."""
+        try:
+            return self.env.agents
+        except AttributeError:
+            raise self.broken(method, "must set `agents`, who is in play, but has none.") from None
+
+    def _new_slot(self, method: str, id: Any) -> int:
+        said = f"`possible_agents` must list every agent, but {list(self._slot_of)} lacks {id!r}."
+        raise self.broken(method, said)
 
     def _parts(self, result: Any) -> tuple[Mapping[Any, Any], ...]:
         if not isinstance(result, tuple) or len(result) != 5:
             wanted = "5 parts (observations, rewards, terminations, truncations, infos)"
             raise self.broken("step", _arity(wanted, result))
-        return super()._parts(result)
+        parts = super()._parts(result)
+        if not parts[0].keys() <= self._slot_of.keys():
+            self._new_slot("step", next(id for id in parts[0] if id not in self._slot_of))
+        present = self._present("step")
+        for id, _ in self._acting:
+            for name, part in zip(("rewards", "terminations", "truncations"), parts[1:]):
+                if id not in part and id in present:
+                    said = f"`{name}` must have one of every agent that acted, but lacks {id!r}."
+                    raise self.broken("step", said)
+        return parts
 
     def _over(
         self,
@@ -850,7 +927,11 @@ class TurnBased(Emulated):
         if action is not self.actions:
             self.actions[...] = action
         env = self.env
-        chosen = self._read[self._slot_of[env.agent_selection]]()
+        turn = self._slot_of.get(env.agent_selection)
+        if turn is None:
+            wanted = f"an agent of {list(self._slot_of)}"
+            raise self.broken("step", _must("agent_selection", wanted, env.agent_selection))
+        chosen = self._read[turn]()
         before = list(env.agents)
         try:
             env.step(chosen)
@@ -977,7 +1058,12 @@ def creator_of(x: Any, **kwargs: Any) -> Callable[[], Any]:
             raise UsageError(
                 f"`emulate` must get an env, or the class or factory of one, but got {_spell(x)}."
             )
-        return lambda: x(**kwargs)
+
+        def make_one() -> Any:
+            return x(**kwargs)
+
+        make_one.__name__ = _spell(x)
+        return make_one
     if kwargs:
         raise UsageError(
             f"env params must go to a class or factory, but got {', '.join(kwargs)} for an env "
@@ -1152,6 +1238,11 @@ def _class_name(env: Any) -> str:
 def _spell(value: Any) -> str:
     text = getattr(value, "__name__", None) or " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _what_was_raised(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return f"raised {type(error).__name__}{f': {said}' if said else '.'}"
 
 
 def _must(field: str, wanted: str, value: Any) -> str:

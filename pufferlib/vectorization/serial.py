@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pufferlib import emulation, native
 from pufferlib.buffers import allocate
-from pufferlib.emulation import Emulated, FiniteCheck, as_rows
+from pufferlib.emulation import Emulated, FiniteCheck, create
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization.base import BufferedVectorEnv
@@ -25,9 +25,9 @@ class Serial(BufferedVectorEnv):
     def __init__(self, env_creator: Callable[[], Any], num_envs: int) -> None:
         if num_envs < 1:
             raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
-        self.envs = [as_rows(env_creator())]
+        self.envs = [create(env_creator)]
         first = self.envs[0]
-        self.envs += [as_rows(env_creator(), index, first) for index in range(1, num_envs)]
+        self.envs += [create(env_creator, index, first) for index in range(1, num_envs)]
         for index, env in enumerate(self.envs):
             for name in ("num_agents", "single_observation_space", "single_action_space"):
                 if getattr(env, name) != getattr(first, name):

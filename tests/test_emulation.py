@@ -1,0 +1,1066 @@
+"""Emulation: exact numbers from any env, and one line where an env breaks its contract."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from parity import assert_gymnasium_parity
+from test_spaces import FLOATS, INTEGERS, assert_bit_equal, trees
+
+import pufferlib
+from pufferlib import PufferEnv
+from pufferlib.emulation import Emulated, FiniteCheck, as_rows, env_seed
+from pufferlib.errors import EnvError, UnknownNameError, UsageError
+from pufferlib.spaces import (
+    action_layout,
+    action_reader,
+    flatten_action,
+    flatten_observation,
+    observation_layout,
+    observation_writer,
+    unflatten_action,
+    unflatten_observation,
+)
+
+VECTOR = Box(-1, 1, (2,), np.float32)
+
+
+class Gym(gymnasium.Env[Any, Any]):
+    """Says what it is told to say; by default zeros, and the end after `length` steps."""
+
+    def __init__(
+        self,
+        observation_space: Any = VECTOR,
+        action_space: Any = None,
+        *,
+        length: int = 3,
+        **said: Any,
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = Discrete(2) if action_space is None else action_space
+        self.length, self.said = length, said
+        self.actions: list[Any] = []
+        self.seeds: list[int | None] = []
+
+    def observation(self) -> Any:
+        if "observation" in self.said:
+            return self.said["observation"]
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seeds.append(seed)
+        self.tick = 0
+        first = self.said["first"] if "first" in self.said else self.observation()
+        return self.said.get("reset", (first, {}))
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(action)
+        self.tick += 1
+        if "step" in self.said:
+            return self.said["step"]
+        ended = self.tick == self.length
+        return (
+            self.observation(),
+            self.said.get("reward", 1.0),
+            self.said.get("terminated", ended),
+            self.said.get("truncated", False),
+            self.said.get("info", {"score": self.tick, "name": "x"}),
+        )
+
+
+class Dicts(PufferEnv):
+    """Plays a script: for each step (observations, rewards, dones, infos), agents by id."""
+
+    def __init__(self, script: list[Any], first: Any = None, num_agents: int = 2) -> None:
+        super().__init__()
+        self.num_agents = num_agents
+        self.single_observation_space = self.make_space((1,))
+        self.single_action_space = self.make_discrete(9)
+        self.script, self.given = script, []
+        self.first = {"a": 1, "b": 2} if first is None else first
+
+    def reset(self) -> Any:
+        self.tick = 0
+        return rows(self.first)
+
+    def step(self, actions: Any) -> Any:
+        self.given.append(actions)
+        observations, *rest = self.script[self.tick]
+        self.tick += 1
+        return rows(observations), *rest
+
+
+def rows(numbers: dict[str, float]) -> dict[str, Any]:
+    return {id: np.full(1, number, np.float32) for id, number in numbers.items()}
+
+
+# ---- Exactness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "least_episodes"),
+    [
+        ("CartPole-v1", 300),
+        ("Acrobot-v1", 10),
+        ("Taxi-v4", 40),
+        ("Blackjack-v1", 5000),
+        ("FrozenLake-v1", 1000),
+        ("Pendulum-v1", 50),
+    ],
+)
+def test_ten_thousand_steps_equal_the_original(name: str, least_episodes: int) -> None:
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error:
+        name = name.replace("v4", "v3")  # Taxi before Gymnasium 1.3
+    assert assert_gymnasium_parity(lambda: gymnasium.make(name), 10_000) >= least_episodes
+
+
+def test_every_env_of_a_vector_equals_an_original_of_its_seed() -> None:
+    vecenv = pufferlib.emulate(gymnasium.make("CartPole-v1"), num_envs=4)
+    vecenv.reset(seed=5)
+    originals = [gymnasium.make("CartPole-v1") for _ in range(4)]
+    for index, env in enumerate(originals):
+        observation, _ = env.reset(seed=env_seed(5, index))
+        assert (vecenv.observations[index] == observation).all()
+    for _ in range(6):  # too few for a pole to fall
+        vecenv.step([0, 1, 0, 1])
+        for index, env in enumerate(originals):
+            assert (vecenv.observations[index] == env.step(index % 2)[0]).all()
+
+
+def test_seeds_differ_fit_old_generators_and_start_with_the_given_one() -> None:
+    for seed in (0, 1, 42, 2**31, 2**40):
+        seeds = [env_seed(seed, index) for index in range(5000)]
+        assert seeds[0] == seed
+        assert len(set(seeds)) == 5000
+        assert max(seeds[1:]) < 2**32
+    assert not set(seeds[1:]) & {env_seed(1, index) for index in range(1, 100)}
+
+
+def test_only_the_first_reset_is_seeded() -> None:
+    env = Gym(action_space=Box(-1, 1, (1,), np.float32), length=2)
+    vecenv = pufferlib.emulate(env)
+    vecenv.reset(seed=3)
+    for _ in range(4):
+        vecenv.step(np.zeros((1, 1)))
+    assert env.seeds == [3, None, None]
+
+
+def test_a_look_for_masks_leaves_no_trace() -> None:
+    class Global(Gym):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.random.rand(2).astype(np.float32), {}
+
+    np.random.seed(0)
+    expected = np.random.rand(2).astype(np.float32)
+    np.random.seed(0)
+    vecenv = pufferlib.emulate(Global)
+    assert (vecenv.reset(seed=1)[0] == expected).all()
+
+
+# ---- Spaces --------------------------------------------------------------------------------------
+
+TREES = trees(["bool", *INTEGERS, *FLOATS])
+ACTIONS = trees(["bool", "int8", "uint8", "int16", "float16", "float32"])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(TREES, ACTIONS, st.integers(0, 2**32 - 1))
+def test_any_space_passes_through_bit_equal(space: Any, actions: Any, seed: int) -> None:
+    space.seed(seed)
+    actions.seed(seed)
+    env = Gym(space, actions, length=1000, first=space.sample())
+    vecenv = pufferlib.emulate(env)
+    vecenv.reset(seed=0)
+    layout, action = observation_layout(space), action_layout(actions)
+    assert_bit_equal(unflatten_observation(layout, vecenv.observations[0]), env.said["first"])
+    for _ in range(5):
+        env.said["observation"] = space.sample()
+        chosen = actions.sample()
+        row = np.zeros((1, *action.shape), action.dtype)
+        flatten_action(action, chosen, row[0, ...])
+        vecenv.step(row)
+        assert_bit_equal(env.actions[-1], chosen)
+        seen = unflatten_observation(layout, vecenv.observations[0])
+        assert_bit_equal(seen, env.said["observation"])
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(TREES, ACTIONS, st.integers(0, 2**32 - 1))
+def test_the_fast_way_writes_and_reads_what_the_slow_one_does(
+    space: Any, actions: Any, seed: int
+) -> None:
+    space.seed(seed)
+    actions.seed(seed)
+    layout, action = observation_layout(space), action_layout(actions)
+    fast, slow = (np.zeros(layout.shape, layout.dtype) for _ in range(2))
+    write = observation_writer(layout, fast[...])
+    row = np.zeros(action.shape, action.dtype)
+    read = action_reader(action, row[...])
+    for _ in range(50):
+        value = space.sample()
+        write(value)
+        flatten_observation(layout, value, slow[...])
+        assert fast.tobytes() == slow.tobytes()
+        flatten_action(action, actions.sample(), row[...])
+        assert_bit_equal(read(), unflatten_action(action, row))
+
+
+def test_actions_arrive_as_the_space_has_them() -> None:
+    space = Dict(
+        go=Discrete(3, start=-1),
+        many=MultiDiscrete([2, 5]),
+        on=MultiBinary(2),
+        push=Box(-1, 1, (2,), np.float64),
+    )
+    env = Gym(action_space=space)
+    vecenv = pufferlib.emulate(env, num_envs=1)
+    vecenv.reset(seed=0)
+    # indices of go, many, on, then the bits of two float32
+    reals = np.array([0.5, -0.25], np.float32).view(np.int32)
+    vecenv.step(np.array([[0, 1, 4, 1, 0, *reals]], np.int32))
+    action = env.actions[0]
+    assert type(action["go"]) is int
+    assert action["go"] == -1
+    assert action["many"].tolist() == [1, 4]
+    assert action["on"].tolist() == [1, 0]
+    assert action["push"].dtype == np.float64
+    assert action["push"].tolist() == [0.5, -0.25]
+    assert space.contains(action)
+
+
+def test_one_sampled_action_serves_all() -> None:
+    for space in (
+        Discrete(3),
+        Box(-1, 1, (2,), np.float32),
+        MultiDiscrete([2, 3]),
+        Dict(a=Discrete(2), b=Box(-1, 1, (1,), np.float32)),
+        Tuple([Discrete(2), Discrete(3)]),
+    ):
+        envs = []
+
+        def creator(space: Any = space, envs: list[Any] = envs) -> Gym:
+            envs.append(Gym(action_space=space))
+            return envs[-1]
+
+        vecenv = pufferlib.emulate(creator, num_envs=2)
+        vecenv.reset(seed=0)
+        action = vecenv.action_space.sample()
+        vecenv.step(action)
+        for env in envs:
+            assert_bit_equal(env.actions[0], action)
+
+
+@pytest.mark.parametrize("action", [-1, 2, 2**31])
+def test_an_index_that_is_no_choice_is_refused(action: int) -> None:
+    vecenv = pufferlib.emulate(Gym)
+    vecenv.reset(seed=0)
+    with pytest.raises(UsageError, match=r"`actions` must be an index in 0\.\.1 for Discrete"):
+        vecenv.step([action])
+
+
+# ---- Episodes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+def test_ends_are_kept_apart_and_both_deliver_the_final_observation(flag: str) -> None:
+    class Ending(Gym):
+        def observation(self) -> Any:
+            return np.full(2, self.tick / 10, np.float32)
+
+    vecenv = pufferlib.emulate(lambda: Ending(**{"terminated": False, flag: True}))
+    vecenv.reset(seed=0)
+    observations, _, dones, _ = vecenv.step(0)
+    assert dones.tolist() == [True]
+    assert vecenv.terminals.tolist() == [flag == "terminated"]
+    assert vecenv.truncations.tolist() == [flag == "truncated"]
+    assert vecenv.final_observations[0].tolist() == [np.float32(0.1)] * 2
+    assert observations[0].tolist() == [0, 0]
+
+
+def test_a_terminal_wins_over_a_truncation() -> None:
+    vecenv = pufferlib.emulate(lambda: Gym(terminated=True, truncated=True))
+    vecenv.reset(seed=0)
+    vecenv.step(0)
+    assert (vecenv.terminals[0], vecenv.truncations[0]) == (True, False)
+
+
+def test_numbers_in_the_last_info_are_averaged() -> None:
+    lengths = iter([2, 4])
+    vecenv = pufferlib.emulate(lambda: Gym(length=next(lengths)), num_envs=2)
+    vecenv.reset(seed=0)
+    for _ in range(4):
+        *_, infos = vecenv.step(0)
+    assert infos[0]["episode"]["r"] == infos[0]["episode"]["l"] == 2
+    assert infos[1]["episode"]["l"] == 4
+    assert infos[1]["episode"]["t"] >= 0
+    # env 0 ended twice with score 2, env 1 once with score 4; names are no numbers
+    assert vecenv.drain_metrics() == {
+        "episodes": 3,
+        "mean_reward": 8 / 3,
+        "min_reward": 2,
+        "max_reward": 4,
+        "episode_length": 8 / 3,
+        "score": 8 / 3,
+    }
+    assert vecenv.drain_metrics() == {"episodes": 0}
+
+
+def test_an_envs_own_episode_statistics_are_kept() -> None:
+    env = gymnasium.wrappers.RecordEpisodeStatistics(Gym())
+    vecenv = pufferlib.emulate(env)
+    vecenv.reset(seed=0)
+    for _ in range(3):
+        *_, infos = vecenv.step(0)
+    assert float(infos[0]["episode"]["r"]) == 3
+
+
+class Legacy:
+    """Gym before 0.26: a seed method, observations alone, four parts."""
+
+    observation_space = VECTOR
+    action_space = Discrete(2)
+
+    def __init__(self, **info: Any) -> None:
+        self.info = info
+
+    def seed(self, seed: int) -> None:
+        self.rng = np.random.RandomState(seed)
+
+    def reset(self) -> Any:
+        return self.rng.rand(2).astype(np.float32)
+
+    def step(self, action: int) -> Any:
+        return self.rng.rand(2).astype(np.float32), 1, True, self.info
+
+
+def test_a_legacy_env_is_seeded_and_its_four_parts_are_parted() -> None:
+    vecenv = pufferlib.emulate(Legacy)
+    rng = np.random.RandomState(4)
+    assert (vecenv.reset(seed=4)[0] == rng.rand(2).astype(np.float32)).all()
+    vecenv.step(0)
+    assert (vecenv.final_observations[0] == rng.rand(2).astype(np.float32)).all()
+    assert (vecenv.observations[0] == rng.rand(2).astype(np.float32)).all()
+    assert vecenv.terminals.tolist() == [True]
+
+
+def test_a_time_limit_in_the_info_is_a_truncation() -> None:
+    vecenv = pufferlib.emulate(Legacy, **{"TimeLimit.truncated": True})
+    vecenv.reset(seed=4)
+    vecenv.step(0)
+    assert (vecenv.terminals[0], vecenv.truncations[0]) == (False, True)
+
+
+# ---- Agents that come and go ---------------------------------------------------------------------
+
+NOBODY = {"a": False, "b": False, "__all__": False}
+
+
+def test_an_agent_that_ends_leaves_its_slot_masked_until_the_reset() -> None:
+    script = [
+        ({"a": 3, "b": 4}, {"a": 1, "b": 2}, {"a": False, "b": True, "__all__": False}, {}),
+        ({"a": 5}, {"a": 1}, {"a": False, "__all__": False}, {}),
+        ({"a": 6}, {"a": 1}, {"a": True, "__all__": True}, {}),
+    ]
+    vecenv = pufferlib.emulate(lambda: Dicts(script))
+    vecenv.reset(seed=0)
+    vecenv.step([1, 1])
+    assert vecenv.terminals.tolist() == [False, True]
+    assert vecenv.masks.tolist() == [True, False]
+    assert vecenv.observations.ravel().tolist() == [3, 0]
+    assert vecenv.final_observations[1].tolist() == [4]
+    *_, infos = vecenv.step([1, 1])
+    assert vecenv.terminals.tolist() == [False, False]
+    assert vecenv.masks.tolist() == [True, False]
+    assert vecenv.rewards.tolist() == [1, 0]
+    *_, infos = vecenv.step([1, 1])
+    assert vecenv.masks.tolist() == [True, True]
+    assert vecenv.observations.ravel().tolist() == [1, 2]
+    assert infos[0]["episode"]["r"] == infos[0]["episode"]["l"] == 3
+    assert infos[1] == {}
+    assert vecenv.envs[0].given == [{"a": 1, "b": 1}, {"a": 1}, {"a": 1}]
+
+
+def test_an_agent_may_come_back() -> None:
+    script = [
+        ({"a": 3}, {"a": 0, "b": 5}, {"b": True, "__all__": False}, {}),
+        ({"a": 3, "b": 7}, {}, NOBODY, {}),
+        ({"a": 3, "b": 8}, {"b": 1}, NOBODY, {}),
+    ]
+    vecenv = pufferlib.emulate(lambda: Dicts(script))
+    vecenv.reset(seed=0)
+    vecenv.step(0)
+    assert vecenv.rewards.tolist() == [0, 5]
+    assert vecenv.final_observations[1].tolist() == [2]  # no last look: the one before
+    vecenv.step(0)
+    assert vecenv.masks.tolist() == [True, True]
+    assert vecenv.observations[1].tolist() == [7]
+    vecenv.step(4)
+    assert vecenv.envs[0].given[-1] == {"a": 4, "b": 4}
+
+
+def test_an_agent_without_observation_waits_and_still_earns() -> None:
+    script = [
+        ({"b": 3}, {"a": 1}, NOBODY, {}),
+        ({"a": 4}, {"a": 2}, NOBODY, {}),
+    ]
+    vecenv = pufferlib.emulate(lambda: Dicts(script))
+    vecenv.reset(seed=0)
+    vecenv.step(1)
+    assert vecenv.masks.tolist() == [True, True]
+    vecenv.step(2)
+    assert vecenv.rewards.tolist() == [2, 0]
+    assert vecenv.observations.ravel().tolist() == [4, 3]
+    assert vecenv.envs[0].given == [{"a": 1, "b": 1}, {"b": 2}]
+
+
+def test_all_ends_everyone_and_infos_of_nobody_are_kept() -> None:
+    script = [({"a": 3, "b": 3}, {}, {"__all__": True}, {"score": 5, "a": {"own": 1}})]
+    vecenv = pufferlib.emulate(lambda: Dicts(script))
+    vecenv.reset(seed=0)
+    *_, infos = vecenv.step(0)
+    assert vecenv.terminals.all()
+    assert infos[0]["score"] == 5
+    assert infos[0]["own"] == 1
+    metrics = vecenv.drain_metrics()
+    assert metrics["episodes"] == 2
+    assert metrics["score"] == 5
+    assert metrics["own"] == 1
+
+
+def test_truncations_of_dicts_by_five_parts_or_by_info() -> None:
+    looks = {"a": 3, "b": 3}
+    cut = {"TimeLimit.truncated": True}
+    for script in (
+        [(looks, {}, {"a": True, "__all__": False}, {"b": True, "__all__": True}, {})],
+        [(looks, {}, {"a": True, "b": True, "__all__": True}, {"b": cut})],
+    ):
+        vecenv = pufferlib.emulate(lambda script=script: Dicts(script))
+        vecenv.reset(seed=0)
+        vecenv.step(0)
+        assert vecenv.terminals.tolist() == [True, False]
+        assert vecenv.truncations.tolist() == [False, True]
+
+
+def test_agents_may_first_appear_later() -> None:
+    script = [({"a": 1, "late": 9}, {}, {"__all__": False}, {})] * 2
+    vecenv = pufferlib.emulate(lambda: Dicts(script, first={"a": 1}))
+    assert list(vecenv.reset(seed=0)) == ["a"]
+    assert vecenv.masks.tolist() == [True, False]
+    answer, *_ = vecenv.step({"a": 1})
+    assert list(answer) == ["a", "late"]
+    assert vecenv.masks.tolist() == [True, True]
+    vecenv.step({"a": 1, "late": 2})
+    assert vecenv.envs[0].given[-1] == {"a": 1, "late": 2}
+
+
+def test_actions_by_agent_are_checked() -> None:
+    vecenv = pufferlib.emulate(lambda: Dicts([({"a": 1, "b": 1}, {}, NOBODY, {})]), num_envs=2)
+    vecenv.reset(seed=0)
+    with pytest.raises(UnknownNameError, match="Unknown agent `c`"):
+        vecenv.step({"a": [0, 0], "b": [0, 0], "c": [0, 0]})
+    with pytest.raises(UsageError, match="must have rows for every agent, but lacks 'b'"):
+        vecenv.step({"a": [0, 0]})
+    with pytest.raises(UsageError, match=r"`actions` must have shape \(2,\)"):
+        vecenv.step({"a": [0, 0, 0], "b": [0, 0]})
+
+
+class Dying:
+    """PettingZoo's parallel API without the package: agent i dies in step i + 1, the last wins."""
+
+    possible_agents: ClassVar = ["x", "y", "z"]
+
+    def observation_space(self, agent: str) -> Any:
+        return VECTOR
+
+    def action_space(self, agent: str) -> Any:
+        return Discrete(4)
+
+    def looks(self) -> Any:
+        return {id: np.full(2, self.tick / 4, np.float32) for id in self.agents}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.agents = 0, list(self.possible_agents)
+        return self.looks(), {id: {} for id in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        assert list(actions) == self.agents
+        self.tick += 1
+        observations = self.looks()
+        rewards = {id: float(action) for id, action in actions.items()}
+        died = dict.fromkeys(self.agents, False) | {self.agents[0]: True}
+        cut = dict.fromkeys(self.agents, False)
+        infos = {id: {"alive": self.tick} for id in self.agents}
+        self.agents = self.agents[1:]
+        return observations, rewards, died, cut, infos
+
+
+def test_agents_of_a_parallel_env_die_one_by_one() -> None:
+    vecenv = pufferlib.emulate(Dying, num_envs=2)
+    assert list(vecenv.reset(seed=0)) == ["x", "y", "z"]
+    seen = []
+    for _ in range(3):
+        _, rewards, _, infos = vecenv.step({"x": [1, 1], "y": [2, 2], "z": [3, 3]})
+        seen.append((vecenv.masks[:3].tolist(), vecenv.terminals[:3].tolist(), rewards["y"][0]))
+    assert seen == [
+        ([False, True, True], [True, False, False], 2),
+        ([False, False, True], [False, True, False], 2),
+        ([True, True, True], [False, False, True], 0),
+    ]
+    assert infos[2]["episode"]["r"] == 9
+    assert vecenv.final_observations[:3, 0].tolist() == [0.25, 0.5, 0.75]
+    # lives of 1, 2 and 3 steps, in both envs, with returns 1, 4 and 9
+    metrics = vecenv.drain_metrics()
+    assert metrics["episodes"] == 6
+    assert metrics["alive"] == metrics["episode_length"] == 2
+    assert metrics["mean_reward"] == pytest.approx(14 / 3)
+
+
+# ---- Action masks --------------------------------------------------------------------------------
+
+
+class Masked(Gym):
+    """Allows action `tick`, told in one of three ways."""
+
+    def __init__(self, way: str) -> None:
+        mask = Box(0, 1, (3,), np.int8)
+        super().__init__(Dict(action_mask=mask, seen=VECTOR) if way == "observation" else VECTOR)
+        self.action_space, self.way = Discrete(3), way
+        if way == "method":
+            self.action_masks = self.mask
+
+    def mask(self) -> Any:
+        return np.arange(3) == self.tick
+
+    def observation(self) -> Any:
+        seen = np.zeros(2, np.float32)
+        if self.way == "observation":
+            return {"action_mask": self.mask().astype(np.int8), "seen": seen}
+        return seen
+
+    def info(self) -> Any:
+        return {"action_mask": self.mask()} if self.way == "info" else {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return self.observation(), self.info()
+
+    def step(self, action: int) -> Any:
+        assert action == self.tick
+        self.tick += 1
+        return self.observation(), 1.0, self.tick == 3, False, self.info()
+
+
+@pytest.mark.parametrize("way", ["observation", "info", "method"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_action_masks_come_from_the_usual_places(way: str, wrapped: bool) -> None:
+    def creator() -> Any:
+        env = Masked(way)
+        return gymnasium.wrappers.TimeLimit(env, 50) if wrapped else env
+
+    vecenv = pufferlib.emulate(creator, num_envs=2)
+    vecenv.reset(seed=0)
+    assert vecenv.action_masks is not None
+    for step in range(6):
+        assert (vecenv.action_masks.argmax(1) == step % 3).all()
+        assert (vecenv.action_masks.sum(1) == 1).all()
+        vecenv.step(vecenv.action_masks.argmax(1))
+    assert vecenv.drain_metrics()["episodes"] == 4
+
+
+def test_an_env_without_masks_has_none() -> None:
+    assert pufferlib.emulate(Gym).action_masks is None
+    assert pufferlib.emulate(lambda: Gym(action_space=Box(-1, 1, (1,)))).action_masks is None
+
+
+# ---- Copies --------------------------------------------------------------------------------------
+
+
+def test_an_instance_is_used_itself_and_copied_by_its_spec() -> None:
+    env = gymnasium.make("CartPole-v1", max_episode_steps=7)
+    vecenv = pufferlib.emulate(env, num_envs=3)
+    assert vecenv.name == "CartPoleEnv"
+    assert vecenv.envs[0].env is env
+    assert len({id(each.env.unwrapped) for each in vecenv.envs}) == 3
+    assert vecenv.envs[2].env.spec.max_episode_steps == 7
+
+
+def test_an_instance_without_a_spec_is_deep_copied() -> None:
+    env = Gym(length=2)
+    vecenv = pufferlib.emulate(env, num_envs=2)
+    vecenv.reset(seed=0)
+    vecenv.step([0, 1])
+    assert env.actions == [0]
+    assert vecenv.envs[1].env.actions == [1]
+
+
+def test_what_cannot_be_copied_asks_for_a_factory() -> None:
+    import threading
+
+    env = Gym()
+    env.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"Try a factory: `emulate\(lambda: Gym\(\.\.\.\)\)`"):
+        pufferlib.emulate(env, num_envs=2)
+    assert pufferlib.emulate(env).num_envs == 1
+
+
+def test_classes_and_factories_take_params() -> None:
+    vecenv = pufferlib.emulate(Gym, num_envs=2, length=1)
+    vecenv.reset(seed=0)
+    assert vecenv.step(0)[2].all()
+    with pytest.raises(UsageError, match="env params must go to a class or factory"):
+        pufferlib.emulate(Gym(), length=1)
+
+
+def test_sizes_and_seed_are_those_of_make() -> None:
+    assert pufferlib.emulate(Gym).num_envs == 1
+    assert pufferlib.emulate(Gym, num_workers=2, envs_per_worker=3).num_envs == 6
+    with pytest.raises(UsageError, match="`num_envs` must be a multiple of `envs_per_worker`"):
+        pufferlib.emulate(Gym, num_envs=5, envs_per_worker=2)
+    vecenv = pufferlib.emulate(Gym, seed=8)
+    vecenv.reset()
+    assert vecenv.envs[0].seeds[-1] == 8
+
+
+def test_registered_envs_of_any_kind_are_made() -> None:
+    pufferlib.register("a-gym-env", Gym, {"length": 2})
+    pufferlib.register("a-legacy-env", Legacy)
+    for name in ("a-gym-env", "a-legacy-env"):
+        with pufferlib.make(name, num_envs=2) as vecenv:
+            vecenv.reset(seed=0)
+            vecenv.step(0)
+            assert vecenv.name == name
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        ("CartPole-v1", r"`emulate` must get an env, but got the name .* Try `make\('CartPole"),
+        (3, "`emulate` must get an env, or the class or factory of one, but got 3"),
+        (math, "`math` must have `parallel_env` or `env`"),
+        (lambda: Gym, r"an environment is needed, but got Gym. Try `Gym\(\)`"),
+        (lambda: pufferlib.make("cartpole", 2), "one environment is needed, but got a vector env"),
+        (lambda: object(), "object must define `reset`, but has none"),
+    ],
+)
+def test_what_is_no_env_is_told(x: Any, said: str) -> None:
+    with pytest.raises((UsageError, EnvError), match=said):
+        pufferlib.emulate(x)
+
+
+# ---- Broken envs ---------------------------------------------------------------------------------
+
+IMAGE = Box(0, 255, (2, 2, 1), np.uint8)
+PARTS = Dict(image=IMAGE, speed=VECTOR)
+ZEROS = np.zeros(2, np.float32)
+
+
+class NoReset:
+    observation_space, action_space = VECTOR, Discrete(2)
+
+    def step(self, action: Any) -> Any: ...
+
+
+class NoStep:
+    observation_space, action_space = VECTOR, Discrete(2)
+
+    def reset(self) -> Any: ...
+
+
+class NoSpace:
+    action_space = Discrete(2)
+
+    def reset(self) -> Any: ...
+
+    def step(self, action: Any) -> Any: ...
+
+
+class WrongSpace(NoSpace):
+    observation_space: ClassVar = (4,)
+
+
+class Raising(Gym):
+    def step(self, action: Any) -> Any:
+        raise ZeroDivisionError("the world\nended")
+
+
+class RaisingReset(Gym):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        raise KeyError("level")
+
+
+class BadMask(Gym):
+    flags: Any = (True,)
+
+    def action_masks(self) -> Any:
+        return np.array(self.flags)
+
+
+class NoChoice(BadMask):
+    flags = (False, False)
+
+
+class NoDict(Dicts):
+    def reset(self) -> Any:
+        return ZEROS
+
+
+def dicts(*script: Any, **settings: Any) -> Callable[[], Any]:
+    return lambda: Dicts(list(script), **settings)
+
+
+BROKEN: dict[str, tuple[Callable[[], Any], str]] = {
+    "no reset": (NoReset, "NoReset must define `reset`, but has none."),
+    "no step": (NoStep, "NoStep must define `step`, but has none."),
+    "no space": (NoSpace, "NoSpace must set `observation_space`, but has none."),
+    "wrong space": (
+        WrongSpace,
+        "`observation_space` of WrongSpace must be a Gymnasium space, but got (4,).",
+    ),
+    "text space": (
+        lambda: Gym(spaces.Text(5)),
+        "Gym (env 0), `observation_space`: `observation_space` must be a Box, Discrete, "
+        "MultiDiscrete or MultiBinary (or a Dict or Tuple of these), but got Text. "
+        "Try a wrapper that turns it into one of them.",
+    ),
+    "step raises": (
+        Raising,
+        "Raising (env 1), `step`: raised ZeroDivisionError: the world ended",
+    ),
+    "reset raises": (RaisingReset, "RaisingReset (env 0), `reset`: raised KeyError: 'level'"),
+    "reset without info": (
+        lambda: Gym(reset=ZEROS),
+        "Gym (env 0), `reset`: must return 2 parts (observation, info), but got "
+        "array([0., 0.], dtype=float32).",
+    ),
+    "reset info": (
+        lambda: Gym(reset=(ZEROS, None)),
+        "Gym (env 0), `reset`: `info` must be a dict, but got None (NoneType).",
+    ),
+    "four parts": (
+        lambda: Gym(step=(ZEROS, 1.0, False, {})),
+        "Gym (env 1), `step`: must return 5 parts (observation, reward, terminated, truncated, "
+        "info), but got 4 parts.",
+    ),
+    "no parts": (
+        lambda: Gym(step=None),
+        "Gym (env 1), `step`: must return 5 parts (observation, reward, terminated, truncated, "
+        "info), but got None.",
+    ),
+    "shape": (
+        lambda: Gym(first=ZEROS, observation=np.zeros(1, np.float32)),
+        "Gym (env 1), `step`: `observation` must be of shape (2,), but got shape (1,).",
+    ),
+    "first shape": (
+        lambda: Gym(first=np.zeros((2, 2), np.float32)),
+        "Gym (env 0), `reset`: `observation` must be of shape (2,), but got shape (2, 2).",
+    ),
+    "dtype": (
+        lambda: Gym(first=ZEROS, observation=np.array(["a", "b"])),
+        "Gym (env 1), `step`: `observation` must be of dtype float32, but got <U1: "
+        "array(['a', 'b'], dtype='<U1').",
+    ),
+    "none": (
+        lambda: Gym(first=ZEROS, observation=None),
+        "Gym (env 1), `step`: `observation` must be of shape (2,), but got shape ().",
+    ),
+    "too big for a byte": (
+        lambda: Gym(
+            IMAGE, first=np.zeros((2, 2, 1), np.uint8), observation=np.full((2, 2, 1), 300)
+        ),
+        "Gym (env 1), `step`: `observation` must be within the range of uint8, but got "
+        "array([[[300], [300]], [[300], [300]]]).",
+    ),
+    "below zero": (
+        lambda: Gym(IMAGE, first=np.zeros((2, 2, 1), np.uint8), observation=np.full((2, 2, 1), -1)),
+        "Gym (env 1), `step`: `observation` must be within the range of uint8, but got "
+        "array([[[-1], [-1]], [[-1], [-1]]]).",
+    ),
+    "a float for a byte": (
+        lambda: Gym(
+            IMAGE, first=np.zeros((2, 2, 1), np.uint8), observation=np.full((2, 2, 1), 3.7)
+        ),
+        "Gym (env 1), `step`: `observation` must be of dtype uint8, but got float64: "
+        "array([[[3.7], [3.7]], [[3.7], [3.7]]]).",
+    ),
+    "no choice": (
+        lambda: Gym(Discrete(3), first=0, observation=3),
+        "Gym (env 1), `step`: `observation` must be a value of Discrete(3), but got array(3).",
+    ),
+    "key": (
+        lambda: Gym(PARTS, first={"image": np.zeros((2, 2, 1), np.uint8)}),
+        "Gym (env 0), `reset`: `observation` must be a dict with the keys ['image', 'speed'], "
+        "but got the keys ['image'].",
+    ),
+    "leaf": (
+        lambda: Gym(PARTS, first={"image": np.zeros((2, 2, 1), np.uint8), "speed": [1.0]}),
+        "Gym (env 0), `reset`: `observation['speed']` must be of shape (2,), but got shape (1,).",
+    ),
+    "nan observation": (
+        lambda: Gym(first=ZEROS, observation=np.array([0, np.nan], np.float32)),
+        "Gym (env 0), `step`: `observation` must be finite, but got "
+        "array([ 0., nan], dtype=float32) (ndarray).",
+    ),
+    "inf observation": (
+        lambda: Gym(first=np.array([np.inf, 0], np.float32)),
+        "Gym (env 0), `reset`: `observation` must be finite, but got "
+        "array([inf, 0.], dtype=float32) (ndarray).",
+    ),
+    "nan leaf": (
+        lambda: Gym(PARTS, first={"image": np.zeros((2, 2, 1), np.uint8), "speed": ZEROS * np.nan}),
+        "Gym (env 0), `reset`: `observation['speed']` must be finite, but got "
+        "array([nan, nan], dtype=float32) (ndarray).",
+    ),
+    "nan final observation": (
+        lambda: Gym(first=ZEROS, observation=ZEROS * np.nan, terminated=True),
+        "Gym (env 0), `step`: `observation` must be finite, but got "
+        "array([nan, nan], dtype=float32) (ndarray).",
+    ),
+    "nan reward": (
+        lambda: Gym(reward=math.nan),
+        "Gym (env 1), `step`: `reward` must be finite, but got nan (float).",
+    ),
+    "inf reward": (
+        lambda: Gym(reward=np.float32(-np.inf)),
+        "Gym (env 1), `step`: `reward` must be finite, but got -inf (float).",
+    ),
+    "reward beyond float32": (
+        lambda: Gym(reward=1e39),
+        "Gym (env 1), `step`: `reward` must be finite, but got 1e+39 (float).",
+    ),
+    "reward array": (
+        lambda: Gym(reward=np.ones(1)),
+        "Gym (env 1), `step`: `reward` must be a number, but got array([1.]) (ndarray).",
+    ),
+    "reward none": (
+        lambda: Gym(reward=None),
+        "Gym (env 1), `step`: `reward` must be a number, but got None (NoneType).",
+    ),
+    "terminated": (
+        lambda: Gym(terminated="no"),
+        "Gym (env 1), `step`: `terminated` must be True or False, but got 'no' (str).",
+    ),
+    "truncated": (
+        lambda: Gym(truncated=None),
+        "Gym (env 1), `step`: `truncated` must be True or False, but got None (NoneType).",
+    ),
+    "info": (
+        lambda: Gym(info=[1]),
+        "Gym (env 1), `step`: `info` must be a dict, but got [1] (list).",
+    ),
+    "mask size": (
+        BadMask,
+        "BadMask (env 0), `reset`: `action_mask` must be 2 flags, one for each choice, but got "
+        "bool of shape (1,).",
+    ),
+    "mask of nothing": (
+        NoChoice,
+        "NoChoice (env 0), `reset`: `action_mask` must allow at least one choice of component 0, "
+        "but allows none.",
+    ),
+    "no dict": (
+        lambda: NoDict([]),
+        "NoDict (env 0), `reset`: `observations` must be a dict by agent id, but got "
+        "array([0., 0.], dtype=float32) (ndarray).",
+    ),
+    "dict parts": (
+        dicts(({"a": 1}, {}, {})),
+        "Dicts (env 1), `step`: must return 4 parts (observations, rewards, dones, infos) or 5 "
+        "(observations, rewards, terminateds, truncateds, infos), but got 3 parts.",
+    ),
+    "dict of rewards": (
+        dicts(({"a": 1}, 0.0, {}, {})),
+        "Dicts (env 1), `step`: `rewards` must be a dict by agent id, but got 0.0 (float).",
+    ),
+    "agent's reward": (
+        dicts(({"a": 1}, {"b": "much"}, {}, {})),
+        "Dicts (env 1, agent b), `step`: `reward` must be a number, but got 'much' (str).",
+    ),
+    "too many agents": (
+        dicts(first={"a": 1, "b": 2, "c": 3}),
+        "Dicts (env 0), `reset`: `num_agents` must count every agent, but is 2 and agent 'c' "
+        "comes after ['a', 'b'].",
+    ),
+    "no agents": (
+        dicts(first={}),
+        "Dicts (env 0), `reset`: must return an observation of at least one agent, but got none.",
+    ),
+    "number of agents": (
+        dicts(num_agents=0),
+        "`num_agents` of Dicts must be at least 1, got 0.",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is outside of Box")
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_env_is_told_in_one_line(name: str) -> None:
+    creator, said = BROKEN[name]
+    with pytest.raises(EnvError) as caught:
+        _run(creator, sound_first="(env 1" in said)
+    assert str(caught.value) == said
+    assert "\n" not in str(caught.value)
+
+
+def _run(creator: Callable[[], Any], sound_first: bool) -> None:
+    """Reset and step a broken env, behind a sound one if `sound_first`."""
+    if not sound_first:
+        vecenv = pufferlib.emulate(creator)
+        vecenv.reset(seed=0)
+        vecenv.step(0)
+        return
+    env = creator()
+    if isinstance(env, Dicts):
+        first: Any = Dicts([({"a": 1, "b": 2}, {}, {}, {})] * 9, num_agents=env.num_agents)
+    else:
+        first = Gym(env.observation_space, env.action_space)
+        first.said = {key: env.said[key] for key in ("first",) if key in env.said}
+        if "first" in first.said:
+            first.said["observation"] = first.said["first"]
+    envs = iter([first, env])
+    vecenv = pufferlib.emulate(lambda: next(envs), num_envs=2)
+    vecenv.reset(seed=0)
+    vecenv.step(0)
+
+
+def test_the_envs_own_traceback_is_chained() -> None:
+    vecenv = pufferlib.emulate(Raising)
+    vecenv.reset(seed=0)
+    with pytest.raises(EnvError) as caught:
+        vecenv.step(0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_values_outside_of_their_box_warn_once() -> None:
+    vecenv = pufferlib.emulate(lambda: Gym(observation=np.full(2, 5, np.float32)))
+    with pytest.warns(
+        UserWarning, match=r"Gym \(env 0\), `reset`: `observation` is outside of Box"
+    ):
+        vecenv.reset(seed=0)
+    assert vecenv.observations.tolist() == [[5, 5]]
+
+
+def test_large_finite_values_are_not_taken_for_inf() -> None:
+    rows = np.full((3, 4), 3e38, np.float32)
+    with np.errstate(over="ignore"):
+        assert FiniteCheck(Box(-np.inf, np.inf, (4,), np.float32), rows).bad() is None
+
+
+def test_precision_may_go_but_nothing_else() -> None:
+    vecenv = pufferlib.emulate(lambda: Gym(observation=np.array([0.1, 0.2])))
+    assert vecenv.reset(seed=0)[0].tolist() == [np.float32(0.1), np.float32(0.2)]
+    vecenv = pufferlib.emulate(lambda: Gym(observation=[1, 0]))
+    assert vecenv.reset(seed=0)[0].tolist() == [1, 0]
+
+
+# ---- One env in rows, pictures, the end ----------------------------------------------------------
+
+
+def test_an_env_in_rows_stands_alone_too() -> None:
+    env = as_rows(gymnasium.make("CartPole-v1"))
+    assert isinstance(env, Emulated)
+    assert as_rows(env) is env
+    env.reset(seed=3)
+    original = gymnasium.make("CartPole-v1")
+    assert (env.observations[0] == original.reset(seed=3)[0]).all()
+    env.step(np.array([1]))
+    assert (env.observations[0] == original.step(1)[0]).all()
+    assert env.observation_space == original.observation_space
+    assert env.spec.id == "CartPole-v1"  # type: ignore[attr-defined]
+
+
+def test_pictures_and_closing_reach_the_env() -> None:
+    closed = []
+
+    class Drawn(Gym):
+        render_mode = "rgb_array"
+
+        def render(self) -> Any:
+            return np.zeros((4, 5, 3), np.uint8)
+
+        def close(self) -> None:
+            closed.append(self)
+
+    with pufferlib.emulate(Drawn, num_envs=2) as vecenv:
+        vecenv.reset(seed=0)
+        picture = vecenv.render(1)
+        assert picture is not None
+        assert picture.shape == (4, 5, 3)
+    assert len(closed) == 2
+    silent = pufferlib.emulate(Gym)
+    silent.reset(seed=0)
+    assert silent.render() is None
+
+
+# ---- Learning ------------------------------------------------------------------------------------
+
+
+class Echo(PufferEnv):
+    """Two agents are each shown a number of 0..3 and earn 1 for naming it; 8 rounds to a game."""
+
+    def __init__(self, buf: Any = None) -> None:
+        super().__init__(buf)
+        self.num_agents = 2
+        self.single_observation_space = self.make_space({"number": self.make_discrete(4)})
+        self.single_action_space = self.make_discrete(4)
+
+    def reset(self, seed: int | None = None) -> Any:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.tick = 0
+        return self.show()
+
+    def show(self) -> Any:
+        self.numbers = {id: int(self.rng.integers(4)) for id in ("left", "right")}
+        return {id: {"number": number} for id, number in self.numbers.items()}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.tick += 1
+        rewards = {id: float(self.numbers[id] == action) for id, action in actions.items()}
+        return self.show(), rewards, {"__all__": self.tick == 8}, {}
+
+
+def trained(vecenv: Any, iterations: int, **settings: Any) -> float:
+    """Train with PuffeRL; return the mean episode return of the last rollout."""
+    import torch
+
+    torch.manual_seed(1)
+    with pufferlib.PuffeRL(
+        vecenv, device="cpu", dashboard="off", seed=1, anneal_lr=False, **settings
+    ) as trainer:
+        for _ in range(iterations):
+            score: float = trainer.evaluate()["mean_reward"]
+            trainer.train()
+    return score
+
+
+def test_puffer_learns_an_emulated_cartpole() -> None:
+    # a random policy holds the pole for 22 steps; 25 x 2048 = 51,200 steps of training reach 500
+    with pufferlib.emulate(gymnasium.make("CartPole-v1"), num_envs=32) as vecenv:
+        score = trained(
+            vecenv,
+            25,
+            batch_size=2048,
+            num_steps=64,
+            minibatch_size=512,
+            learning_rate=3e-3,
+            reward_scale=0.1,
+        )
+    assert score > 200
+
+
+def test_puffer_learns_with_agents_in_dicts() -> None:
+    # guessing earns 8 / 4 = 2 a game, knowing 8
+    with pufferlib.emulate(Echo, num_envs=16) as vecenv:
+        score = trained(vecenv, 20, batch_size=1024, num_steps=32, learning_rate=1e-2)
+    assert score > 7

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pufferlib import errors as errors
+    from pufferlib.adapters import to_gymnasium as to_gymnasium
+    from pufferlib.adapters import to_pettingzoo as to_pettingzoo
+    from pufferlib.adapters import to_sb3 as to_sb3
     from pufferlib.env import PufferEnv as PufferEnv
     from pufferlib.env import Wrapper as Wrapper
     from pufferlib.loggers import JsonlLogger as JsonlLogger
@@ -40,6 +43,9 @@ _HOMES = {
     "list_envs": "registry",
     "make": "registry",
     "register": "registry",
+    "to_gymnasium": "adapters",
+    "to_pettingzoo": "adapters",
+    "to_sb3": "adapters",
 }
 _MODULES = ("errors", "models", "ocean", "pytorch", "vectorization")
 

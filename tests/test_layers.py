@@ -22,6 +22,7 @@ LAYERS = [
     {"ocean"},
     {"registry"},
     {"vectorization"},
+    {"adapters"},
     {"integrations"},
     # ---- the torch line: nothing above imports torch, not even inside of a function
     {"pytorch"},

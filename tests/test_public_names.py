@@ -25,6 +25,9 @@ PROMISED = {
     "list_envs",
     "make",
     "register",
+    "to_gymnasium",
+    "to_pettingzoo",
+    "to_sb3",
 }
 PRESENT = {
     "JsonlLogger",
@@ -35,6 +38,9 @@ PRESENT = {
     "list_envs",
     "make",
     "register",
+    "to_gymnasium",
+    "to_pettingzoo",
+    "to_sb3",
 }
 
 
@@ -55,6 +61,8 @@ def test_every_exported_name_is_there_and_shows_up() -> None:
         ("vectorization", ["Batch", "Serial", "Threads", "VectorEnv"]),
         ("pytorch", ["LSTMWrapper", "layer_init", "unflatten_observations"]),
         ("models", ["CNN", "MLP", "MultiInput", "make_policy"]),
+        ("adapters", ["GymnasiumEnv", "GymnasiumVectorEnv", "to_gymnasium"]),
+        ("ocean", ["gymnasium_id", "register_gymnasium"]),
         ("ocean.environment", ["OCEAN_REGISTRY"]),
         (
             "errors",

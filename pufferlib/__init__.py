@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pufferlib.adapters import to_gymnasium as to_gymnasium
     from pufferlib.adapters import to_pettingzoo as to_pettingzoo
     from pufferlib.adapters import to_sb3 as to_sb3
+    from pufferlib.checking import check_env as check_env
     from pufferlib.env import PufferEnv as PufferEnv
     from pufferlib.env import Wrapper as Wrapper
     from pufferlib.loggers import JsonlLogger as JsonlLogger
@@ -39,6 +40,7 @@ _HOMES = {
     "PuffeRL": "trainer",
     "PufferEnv": "env",
     "Wrapper": "env",
+    "check_env": "checking",
     "emulate": "registry",
     "list_envs": "registry",
     "make": "registry",

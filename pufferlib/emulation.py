@@ -380,7 +380,7 @@ class SingleAgent(Emulated):
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:
             return False
-        with _undisturbed():
+        with undisturbed():
             _, info = self._first(self._reset_env(0))
         return MASK_KEY in info
 
@@ -837,7 +837,7 @@ class Parallel(AgentDicts):
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:
             return False
-        with _undisturbed():
+        with undisturbed():
             _, infos = self._first(self._reset_env(0))
         return any(isinstance(info, Mapping) and MASK_KEY in info for info in infos.values())
 
@@ -913,7 +913,7 @@ class TurnBased(Emulated):
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:
             return False
-        with _undisturbed():
+        with undisturbed():
             self._reset_env(0)
         return any(MASK_KEY in info for info in self.env.infos.values())
 
@@ -1052,7 +1052,7 @@ def creator_of(x: Any, **kwargs: Any) -> Callable[[], Any]:
         if factory is None:
             raise UsageError(f"`{x.__name__}` must have `parallel_env` or `env`, but has neither.")
         x = factory
-    is_env = not isinstance(x, type) and hasattr(x, "step") and hasattr(x, "reset")
+    is_env = not isinstance(x, type) and (hasattr(x, "step") or hasattr(x, "reset"))
     if not is_env:
         if not callable(x):
             raise UsageError(
@@ -1221,7 +1221,7 @@ def _takes_seed(env: Any) -> bool:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Put the global generators back: a look at an env must not change what it does next."""
     state, numpy_state = random.getstate(), np.random.get_state()
     try:

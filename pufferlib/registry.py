@@ -71,6 +71,16 @@ def find(name: str) -> EnvSpec:
     raise unknown_name("environment", name, list_envs())
 
 
+def find_or_load(name: str) -> EnvSpec:
+    """Return the entry for `name`, which may be a "module:Object" that nobody has registered."""
+    if isinstance(name, str) and name.count(":") == 1:
+        entry_point = _loaded(name)
+        if not callable(entry_point):
+            raise UsageError(f"`{name}` must be the class or a factory of envs, but is neither.")
+        return EnvSpec(name, entry_point)
+    return find(name)
+
+
 def make(
     name: str,
     num_envs: int | None = None,
@@ -96,7 +106,7 @@ def make(
     if isinstance(spec.entry_point, NativeCreator) and backend in (None, "auto", "threads"):
         vecenv = Threads(spec.entry_point, envs, workers, **settings)
     else:
-        _check_settings(spec, settings)
+        check_settings(spec, settings)
         vecenv = _python_vecenv(lambda: spec.entry_point(**settings), spec.id, envs, backend)
     return _named(vecenv, spec.id, seed)
 
@@ -122,6 +132,8 @@ def emulate(
     envs, _ = resolve_sizes(num_envs, num_workers, envs_per_worker)
     name = getattr(x, "__name__", None) or type(getattr(x, "unwrapped", x)).__name__
     name = name.rpartition(".")[2]
+    if env_kwargs and callable(x):
+        check_settings(EnvSpec(name, x), env_kwargs)
     return _named(_python_vecenv(creator, name, envs, backend), name, seed)
 
 
@@ -190,7 +202,7 @@ def _spec(id: str, entry: Mapping[str, Any]) -> EnvSpec:
     return EnvSpec(id, _loaded(entry["entry_point"]), dict(entry.get("kwargs") or {}))
 
 
-def _check_settings(spec: EnvSpec, settings: dict[str, Any]) -> None:
+def check_settings(spec: EnvSpec, settings: dict[str, Any]) -> None:
     """Raise for the first setting that `entry_point` does not take, with the nearest it does."""
     try:
         params = inspect.signature(spec.entry_point).parameters

@@ -21,7 +21,7 @@ LAYERS = [
     {"emulation", "native"},
     {"ocean"},
     {"registry"},
-    {"vectorization"},
+    {"vectorization", "checking"},
     {"adapters"},
     {"integrations"},
     # ---- the torch line: nothing above imports torch, not even inside of a function

@@ -30,6 +30,7 @@ PROMISED = {
     "to_sb3",
 }
 PRESENT = {
+    "check_env",
     "JsonlLogger",
     "NoLogger",
     "PuffeRL",

@@ -1,9 +1,9 @@
 """What a run can be told: a typed schema, and the layers that fill it.
 
 The dataclasses below are the one place where an option has its name, type, default, range and
-meaning. `load` fills them from, later ones winning: the defaults, the env's own ini in this
-package, the user's ini files, the command line. Section `env` holds the env's params, which only
-the env knows.
+meaning. `load` fills them from, later ones winning: the defaults, the inis of the env's family and
+of the env in this package, the user's ini files, the command line. Section `env` holds the env's
+params, which only the env knows.
 """
 
 from __future__ import annotations
@@ -197,6 +197,15 @@ def load(
     return Config.from_dict({"name": env_name, **values})
 
 
+def family_num_envs(env_name: str) -> int | None:
+    """Return how many envs the ini of the env's family asks for; None where there is none."""
+    for setting in _family_settings(env_name):
+        if (setting.section, setting.key) == ("vec", "num_envs"):
+            rule = _known_option(setting)
+            return typing.cast(int, rule.check(rule.parse(setting.text), setting.label))
+    return None
+
+
 def parse_overrides(argv: Sequence[str]) -> tuple[list[Override], list[str]]:
     """Take `--section.key value` and `--section.key=value` out of `argv`; return them and the rest.
 
@@ -383,15 +392,29 @@ def _settings(
 
 
 def _packaged_settings(env_name: str) -> Iterator[_Setting]:
-    """Yield the env's own ini, if this package has one."""
+    """Yield the ini of the env's family, then its own, where this package has one."""
+    yield from _family_settings(env_name)
+    yield from _packaged_ini(f"{_file_name(env_name)}.ini")
+
+
+def _family_settings(env_name: str) -> Iterator[_Setting]:
+    """Yield the ini of all envs whose names begin with the same word."""
+    family, _, _ = _file_name(env_name).partition("_")
+    yield from _packaged_ini(f"families/{family}.ini")
+
+
+def _file_name(env_name: str) -> str:
+    return env_name.lower().replace("-", "_")
+
+
+def _packaged_ini(path: str) -> Iterator[_Setting]:
     from importlib.resources import files  # slow to import, and `puffer --help` needs none of it
 
-    name = f"{env_name.lower().replace('-', '_')}.ini"
-    if not re.fullmatch(r"\w+\.ini", name):
+    if not re.fullmatch(r"(families/)?\w+\.ini", path):
         return
-    resource = files("pufferlib").joinpath("configs", name)
+    resource = files("pufferlib").joinpath("configs", *path.split("/"))
     if resource.is_file():
-        yield from _read_ini(resource.read_text(encoding="utf-8"), f"configs/{name}")
+        yield from _read_ini(resource.read_text(encoding="utf-8"), f"configs/{path}")
 
 
 def _read_ini(text: str, source: str) -> Iterator[_Setting]:

@@ -1,15 +1,25 @@
-"""Environments by name: `register`, `make`, `list_envs`; and without one: `emulate`."""
+"""Environments by name: `register`, `make`, `list_envs`; and without one: `emulate`.
+
+A name is looked for in this order: what was registered, the Ocean suite, the family that its first
+word names (`gym-...`), then what installed packages offer. Families and packages are imported only
+when a name needs them.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import operator
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pufferlib import config
 from pufferlib.emulation import creator_of
-from pufferlib.errors import UsageError, unknown_name
+from pufferlib.errors import UnknownNameError, UsageError, unknown_name
 from pufferlib.native import NativeCreator
 from pufferlib.ocean.environment import OCEAN_REGISTRY
 
@@ -17,6 +27,7 @@ if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
 DEFAULT_NUM_ENVS = 256
+ENTRY_POINT_GROUP = "pufferlib.environments"
 
 
 @dataclass(frozen=True)
@@ -26,9 +37,23 @@ class EnvSpec:
     id: str
     entry_point: Callable[..., Any]
     kwargs: dict[str, Any] = field(default_factory=dict)
+    family: str = ""  # a key of FAMILIES
 
+
+class Family(NamedTuple):
+    """Environments of other packages whose names share their first word."""
+
+    about: str
+    module: str  # with `find(name)` and `names()`, see pufferlib.integrations
+
+
+FAMILIES = {
+    "gym": Family("every id of Gymnasium", "pufferlib.integrations.gymnasium"),
+    "pettingzoo": Family("PettingZoo and MPE2", "pufferlib.integrations.pettingzoo"),
+}
 
 _registered: dict[str, dict[str, Any]] = {}  # by plain name
+_offered: dict[str, dict[str, Any]] = {}  # the same, by installed packages
 
 
 def register(
@@ -50,10 +75,32 @@ def register(
     _registered[plain(id)] = {"id": id, "entry_point": entry_point, "kwargs": dict(kwargs or {})}
 
 
-def list_envs() -> list[str]:
-    """Return the names that `make` takes: the Ocean suite, then what was registered."""
-    names = [*OCEAN_REGISTRY, *(entry["id"] for entry in _registered.values())]
-    return list(dict.fromkeys(names))
+def list_envs(family: str | None = None) -> list[str]:
+    """Return the names that `make` takes: the Ocean suite, then what was registered.
+
+    A `family` (a key of `families()`) lists its own names instead, as far as they are installed.
+    """
+    if family is None:
+        return list(dict.fromkeys([*list_envs("ocean"), *list_envs("registered")]))
+    if plain(family) == "ocean":
+        return list(OCEAN_REGISTRY)
+    if plain(family) == "registered":
+        _load_offers()
+        offered = {key: entry for key, entry in _offered.items() if key not in _registered}
+        return [entry["id"] for entry in (*_registered.values(), *offered.values())]
+    if plain(family) not in FAMILIES:
+        raise unknown_name("family", family, families())
+    names: list[str] = _family(plain(family)).names()
+    return names
+
+
+def families() -> dict[str, str]:
+    """Return what each family is, by the name that `list_envs` takes."""
+    return {
+        "ocean": "environments in C, part of this package",
+        "registered": "yours, and those of installed packages",
+        **{name: family.about for name, family in FAMILIES.items()},
+    }
 
 
 def find(name: str) -> EnvSpec:
@@ -68,7 +115,17 @@ def find(name: str) -> EnvSpec:
         if wanted.startswith(prefix) and wanted[len(prefix) :] in ocean:
             id = ocean[wanted[len(prefix) :]]
             return _spec(id, OCEAN_REGISTRY[id])
-    raise unknown_name("environment", name, list_envs())
+    family, dash, _ = wanted.partition("-")
+    try:
+        if dash and family in FAMILIES:
+            found: EnvSpec = _family(family).find(name.strip()[len(family) + 1 :])
+            return found
+        raise _unknown(name)
+    except UnknownNameError:
+        _load_offers()
+        if wanted not in _offered:
+            raise
+    return _spec(_offered[wanted]["id"], _offered[wanted])
 
 
 def find_or_load(name: str) -> EnvSpec:
@@ -92,8 +149,9 @@ def make(
 ) -> VectorEnv:
     """Create `num_envs` envs of one name behind one VectorEnv.
 
-    Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third. Ocean envs run on C
-    threads (`num_workers` of them, all cores by default), others in a Serial loop; `backend`
+    Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third; `num_envs` is 256 by
+    default, or what the ini of the name's family (pufferlib/configs/families) says. Ocean envs run
+    on C threads (`num_workers` of them, all cores by default), others in a Serial loop; `backend`
     ("auto", "threads", "serial") overrides that. `seed` is held until `reset`. Further keywords are
     the env's own params; an unknown one is an error that offers the nearest.
     """
@@ -101,7 +159,10 @@ def make(
 
     spec = find(name)
     settings = {**spec.kwargs, **env_kwargs}
-    envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    default = config.family_num_envs(spec.id) if spec.family else None
+    envs, workers = resolve_sizes(
+        num_envs, num_workers, envs_per_worker, default or DEFAULT_NUM_ENVS
+    )
     vecenv: VectorEnv
     if isinstance(spec.entry_point, NativeCreator) and backend in (None, "auto", "threads"):
         vecenv = Threads(spec.entry_point, envs, workers, **settings)
@@ -158,7 +219,10 @@ def _named(vecenv: VectorEnv, name: str, seed: int | None) -> VectorEnv:
 
 
 def resolve_sizes(
-    num_envs: int | None, num_workers: int | None, envs_per_worker: int | None
+    num_envs: int | None,
+    num_workers: int | None,
+    envs_per_worker: int | None,
+    default: int = DEFAULT_NUM_ENVS,
 ) -> tuple[int, int | None]:
     """Return (num_envs, num_workers) from any of the three; None workers means "as many as fit"."""
     given = {
@@ -172,9 +236,9 @@ def resolve_sizes(
         if value is not None and value < 1:
             raise UsageError(f"`{name}` must be at least 1, but got {value}.")
     if envs_per_worker is None:
-        return num_envs or DEFAULT_NUM_ENVS, num_workers
+        return num_envs or default, num_workers
     if num_workers is None:
-        total = num_envs or DEFAULT_NUM_ENVS
+        total = num_envs or default
         if total % envs_per_worker:
             fits = max(1, total // envs_per_worker) * envs_per_worker
             raise UsageError(
@@ -222,9 +286,62 @@ def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
         return entry_point
     module_name, _, attribute = entry_point.partition(":")
     try:
-        loaded: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+        module = importlib.import_module(module_name)
+        loaded: Callable[..., Any] = operator.attrgetter(attribute)(module)
+    except Exception as error:  # whatever a stranger's module does when it is imported
         raise UsageError(
             f"`entry_point` must name an importable object, but got {entry_point!r}: {error}"
         ) from error
     return loaded
+
+
+# ---- Families, and what installed packages offer -------------------------------------------------
+
+
+def _family(name: str) -> Any:
+    """Import the module of a family."""
+    return importlib.import_module(FAMILIES[name].module)
+
+
+def _unknown(name: str) -> UnknownNameError:
+    """Build the error for a name of no family; one of them may know it without its prefix."""
+    wanted = _without_version(name)
+    known = [id for family in FAMILIES for id in list_envs(family)]
+    same = [id for id in known if _without_version(id.partition("-")[2]) == wanted]
+    if same:
+        listed = " or ".join(f"`{id}`" for id in same)
+        return UnknownNameError(f"Unknown environment `{name}`. Did you mean {listed}?", same)
+    return unknown_name("environment", name, [*list_envs(), *known])
+
+
+def _without_version(name: str) -> str:
+    return re.sub(r"-v\d+$", "", plain(name))
+
+
+@functools.cache
+def _load_offers() -> None:
+    """Note the envs of the entry-point group of installed packages; once.
+
+    `name = "module:Object"` is one env, imported when it is made. `name = "module"` is imported now
+    and calls `register` for what it has. One that fails is left out, with a warning.
+    """
+    from importlib.metadata import entry_points  # slow, and only here
+
+    for offer in entry_points(group=ENTRY_POINT_GROUP):
+        own = dict(_registered)
+        try:
+            if offer.attr:
+                register(offer.name, f"{offer.module}:{offer.attr}")
+            else:
+                importlib.import_module(offer.module)
+        except Exception as error:  # a stranger's package must not stop this one
+            warnings.warn(
+                f"`{offer.value}` of the entry points `{ENTRY_POINT_GROUP}` is left out: it raised "
+                f"{type(error).__name__}: {' '.join(str(error).split())}",
+                stacklevel=2,
+            )
+        for key, entry in _registered.items():
+            if own.get(key) is not entry:
+                _offered.setdefault(key, entry)
+        _registered.clear()  # offers come last: a name must not change its meaning on the way
+        _registered.update(own)

@@ -122,7 +122,7 @@ def bench_emulation(*, num_envs: int | None = None, seconds: float = 3) -> Emula
     """
     if seconds <= 0:
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
-    envs, rounds = num_envs or EMULATION_NUM_ENVS, 20
+    envs, rounds = num_envs or EMULATION_NUM_ENVS, 100  # short ones: some go undisturbed
     costs = []
     for creator in _idle_envs():
         direct, emulated = _direct_round(creator, envs), _emulated_round(creator, envs)

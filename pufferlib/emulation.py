@@ -373,9 +373,9 @@ class SingleAgent(Emulated):
 
     def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         observation_space, action_space = _spaces_of(env)
-        super().__init__(env, observation_space, action_space, index=index, like=like)
-        self._step_env = env.step
+        self._step_env: Callable[[Any], Any] = env.step
         self._watched = True
+        super().__init__(env, observation_space, action_space, index=index, like=like)
 
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:
@@ -410,35 +410,48 @@ class SingleAgent(Emulated):
 
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
-        self._read_action, self._write_observation = self._read[0], self._write[0]
+        self.step = self._stepper()  # type: ignore[method-assign, assignment]
 
-    def step(self, action: Any) -> tuple[Any, ...]:
-        if action is not self.actions:
-            self.actions[...] = action
-        chosen = self._read_action()
-        try:
-            result = self._step_env(chosen)
-        except Exception as error:
-            raise self._raised("step", error) from error
-        try:
-            observation, reward, terminated, truncated, info = result
-        except (TypeError, ValueError):
-            observation, reward, terminated, truncated, info = self._legacy(result)
-        if type(info) is not dict:
-            info = self._info("step", info)
-        if type(reward) is not float or not _MIN_REWARD <= reward <= _MAX_REWARD:
-            reward = self._reward(reward)
-        self.rewards[0] = reward
-        if terminated is False and truncated is False:
+    def _stepper(self) -> Callable[[Any], tuple[Any, ...]]:
+        """Return `step` over the rows at hand.
+
+        What it reads are mostly variables of this function: in a class with __getattr__ an
+        attribute costs as much as a call, and a dozen would double the price of a step.
+        """
+        observations, rewards, actions = self.observations, self.rewards, self.actions
+        terminals, truncations = self.terminals, self.truncations
+        read_action, write_observation = self._read[0], self._write[0]
+        lowest, highest = _MIN_REWARD, _MAX_REWARD
+
+        def step(action: Any) -> tuple[Any, ...]:
+            if action is not actions:
+                actions[...] = action
+            chosen = read_action()
             try:
-                self._write_observation(observation)
-            except EnvError as error:
-                raise self.broken("step", str(error)) from error
-            if self._watched:
-                self._watch(observation, info)
-        else:
-            self._go_on(observation, info, terminated, truncated)
-        return self.observations, self.rewards, self.terminals, self.truncations, info
+                result = self._step_env(chosen)
+            except Exception as error:
+                raise self._raised("step", error) from error
+            try:
+                observation, reward, terminated, truncated, info = result
+            except (TypeError, ValueError):
+                observation, reward, terminated, truncated, info = self._legacy(result)
+            if type(info) is not dict:
+                info = self._info("step", info)
+            if type(reward) is not float or not lowest <= reward <= highest:
+                reward = self._reward(reward)
+            rewards[0] = reward
+            if terminated is False and truncated is False:
+                try:
+                    write_observation(observation)
+                except EnvError as error:
+                    raise self.broken("step", str(error)) from error
+                if self._watched:
+                    self._watch(observation, info)
+            else:
+                self._go_on(observation, info, terminated, truncated)
+            return observations, rewards, terminals, truncations, info
+
+        return step
 
     def _watch(self, observation: Any, info: dict[str, Any]) -> None:
         """Do what only some envs, or only their first steps, need."""

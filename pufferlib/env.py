@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,6 @@ from pufferlib.buffers import Buffers, allocate
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space
 
-_ALIASES = {
-    "observation_space": "single_observation_space",
-    "single_observation_space": "observation_space",
-    "action_space": "single_action_space",
-    "single_action_space": "action_space",
-}
 _ROWS = (
     "observations",
     "actions",
@@ -30,6 +25,29 @@ _ROWS = (
     "action_masks",
     "final_observations",
 )
+
+
+class _Unset:
+    """Stands for an attribute that an env has not set: its alias, else an error with the reason."""
+
+    def __init__(self, alias: str | None = None) -> None:
+        self._alias = alias
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, env: Any, owner: type) -> Any:
+        if env is None:
+            return self
+        if self._alias is None:
+            raise AttributeError(
+                f"`{self._name}` exists in the in-place form only: {_name(env)} must set "
+                "`single_observation_space`, `single_action_space` and `num_agents` before "
+                "`super().__init__(buf)`"
+            )
+        if defines(env, self._alias):
+            return getattr(env, self._alias)
+        raise AttributeError(f"`{self._name}` of {_name(env)} must be set, but is not")
 
 
 class PufferEnv:
@@ -52,23 +70,31 @@ class PufferEnv:
     Outside of a vector env each returns exactly what its class returns.
     """
 
-    observation_space: Space
-    action_space: Space
-    single_observation_space: Space
-    single_action_space: Space
     num_agents: int = 1
     has_action_masks: bool = False
     is_native: bool = False  # works in place in C, where nothing is left to check
     render_mode: str | None = None
 
-    observations: NDArray[Any]
-    actions: NDArray[Any]
-    rewards: NDArray[np.float32]
-    terminals: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
-    masks: NDArray[np.bool_]
-    action_masks: NDArray[np.bool_] | None
-    final_observations: NDArray[Any]
+    if TYPE_CHECKING:
+        observation_space: Space
+        action_space: Space
+        single_observation_space: Space
+        single_action_space: Space
+        observations: NDArray[Any]
+        actions: NDArray[Any]
+        rewards: NDArray[np.float32]
+        terminals: NDArray[np.bool_]
+        truncations: NDArray[np.bool_]
+        masks: NDArray[np.bool_]
+        action_masks: NDArray[np.bool_] | None
+        final_observations: NDArray[Any]
+    else:  # until an env sets them; __getattr__ would slow down every attribute of every env
+        observation_space = _Unset("single_observation_space")
+        action_space = _Unset("single_action_space")
+        single_observation_space = _Unset("observation_space")
+        single_action_space = _Unset("action_space")
+        observations, actions, rewards, masks = (_Unset() for _ in range(4))
+        terminals, truncations, action_masks, final_observations = (_Unset() for _ in range(4))
 
     make_space = staticmethod(spaces.make_space)
     make_discrete = staticmethod(spaces.make_discrete)
@@ -100,21 +126,6 @@ class PufferEnv:
             )
         for name in _ROWS:
             setattr(self, name, getattr(buffers, name))
-
-    if not TYPE_CHECKING:  # what is missing has a reason worth telling
-
-        def __getattr__(self, name: str) -> Any:
-            if name in _ALIASES and defines(self, _ALIASES[name]):
-                return getattr(self, _ALIASES[name])
-            if name in _ALIASES:
-                raise AttributeError(f"`{name}` of {_name(self)} must be set, but is not")
-            if name in _ROWS:
-                raise AttributeError(
-                    f"`{name}` exists in the in-place form only: {_name(self)} must set "
-                    "`single_observation_space`, `single_action_space` and `num_agents` before "
-                    "`super().__init__(buf)`"
-                )
-            raise AttributeError(f"{_name(self)} has no attribute `{name}`")
 
     def reset(self, seed: int | None = None) -> Any:
         """Start an episode and return its first observation, or write it in place."""
@@ -207,7 +218,8 @@ def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
 
 def defines(env: object, name: str) -> bool:
     """Return whether `env` or a class of it sets `name`, rather than taking it from an alias."""
-    return name in vars(env) or any(name in vars(cls) for cls in type(env).__mro__)
+    set_by_class = inspect.getattr_static(type(env), name, None)
+    return name in vars(env) or not (set_by_class is None or isinstance(set_by_class, _Unset))
 
 
 def _name(env: object) -> str:

@@ -72,6 +72,11 @@ class Leaf:
         last = [start + n - 1 for start, n in zip(self.starts, self.nvec, strict=True)]
         return np.array(last, dtype=np.int64).reshape(self.shape)
 
+    @cached_property
+    def is_bounded(self) -> bool:
+        """Whether any component has a lowest or highest value."""
+        return bool(np.isfinite(self.lowest).any() or np.isfinite(self.highest).any())
+
 
 @dataclass(frozen=True)
 class _Layout:
@@ -240,8 +245,8 @@ def flatten_action(layout: ActionLayout, value: Any, out_row: NDArray[Any]) -> N
 def unflatten_action(layout: ActionLayout, row: NDArray[Any]) -> Any:
     """Return the action in `row` as the env expects it: a copy, which the env may keep or change.
 
-    A Discrete is a plain int. A Box of integers takes the nearest valid one; other Boxes are not
-    clipped.
+    A Discrete is a plain int. A Box takes the nearest value within its bounds: policies sample
+    reals without bounds, and envs may not.
     """
     row = np.asarray(row)
 
@@ -253,7 +258,7 @@ def unflatten_action(layout: ActionLayout, row: NDArray[Any]) -> Any:
         if leaf.kind != "box":
             return (part + leaf.lowest).astype(dtype)
         if dtype.kind == "f":
-            return part.astype(dtype)
+            return _clipped(part.astype(dtype), leaf)
         return _nearest_integers(part, leaf.lowest, leaf.highest)
 
     return _rebuilt(layout.space, map(restored, layout.leaves))
@@ -314,7 +319,7 @@ def action_reader(layout: ActionLayout, row: NDArray[Any]) -> Callable[[], Any]:
         return read_index
     if leaf.kind == "box":
         if dtype == row.dtype:
-            return row.copy
+            return lambda: _clipped(row.copy(), leaf)
         return lambda: unflatten_action(layout, row)
     return read
 
@@ -567,9 +572,11 @@ def _checked(leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun) -> NDArra
     try:
         array = np.asarray(value)
     except ValueError as error:  # a ragged list
-        raise _misfit(noun, leaf.path, f"an array of shape {leaf.shape}", str(error)) from error
+        wanted = f"an array of shape {leaf.shape}"
+        raise _misfit(noun, leaf.path, wanted, _brief(value)) from error
     if array.shape != leaf.shape:
-        raise _misfit(noun, leaf.path, f"of shape {leaf.shape}", f"shape {array.shape}")
+        given = f"shape {array.shape}" if array.dtype.kind != "O" else _brief(value)
+        raise _misfit(noun, leaf.path, f"of shape {leaf.shape}", given)
     if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
         given = f"{array.dtype}: {_brief(array)}"
         raise _misfit(noun, leaf.path, f"of dtype {dtype}", given)
@@ -581,6 +588,14 @@ def _checked(leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun) -> NDArra
     if leaf.kind == "box" and dtype.kind != "f" and not np.array_equal(cast, array):
         raise _misfit(noun, leaf.path, f"within the range of {dtype}", _brief(array))
     return cast
+
+
+def _clipped(reals: NDArray[Any], leaf: Leaf) -> NDArray[Any]:
+    """Clip to the leaf's bounds, in place; nan stays nan."""
+    if leaf.is_bounded:
+        np.maximum(reals, leaf.lowest, out=reals)
+        np.minimum(reals, leaf.highest, out=reals)
+    return reals
 
 
 def _nearest_integers(

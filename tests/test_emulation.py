@@ -772,7 +772,7 @@ BROKEN: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "none": (
         lambda: Gym(first=ZEROS, observation=None),
-        "Gym (env 1), `step`: `observation` must be of shape (2,), but got shape ().",
+        "Gym (env 1), `step`: `observation` must be of shape (2,), but got None.",
     ),
     "too big for a byte": (
         lambda: Gym(

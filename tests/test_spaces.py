@@ -15,6 +15,7 @@ from pufferlib.spaces import (
     Space,
     action_layout,
     action_mask_width,
+    action_reader,
     flatten_action,
     flatten_observation,
     observation_layout,
@@ -372,3 +373,18 @@ def test_float_precision_is_the_only_thing_a_cast_may_lose() -> None:
     flatten_observation(layout, [0.1, True], row)
 
     np.testing.assert_array_equal(row, np.array([0.1, 1.0], np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_actions_are_clipped_to_the_bounds_of_their_box(dtype: Any) -> None:
+    low, high = np.array([-1, 0, -np.inf], dtype), np.array([1, 0.5, np.inf], dtype)
+    for space in (
+        spaces.Box(low, high, dtype=dtype),
+        spaces.Tuple([spaces.Box(low, high, dtype=dtype)]),
+    ):
+        layout = action_layout(space)
+        row = np.array([-3, 0.75, 1e9], np.float32)
+        for action in (unflatten_action(layout, row), action_reader(layout, row)()):
+            reals = action[0] if isinstance(action, tuple) else action
+            assert reals.tolist() == [-1, 0.5, 1e9]
+        assert row.tolist() == [-3, 0.75, 1e9]  # the policy's own choice stays what it was

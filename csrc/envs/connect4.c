@@ -35,7 +35,7 @@ typedef struct {
 static const PufField params[] = {
     PUF_PARAM_CHOICE(Connect4, opponent, SCRIPTED, 3, "scripted|self|random",
                      "a program, a second agent, or any legal move"),
-    PUF_PARAM_F32(Connect4, opponent_random, 0.1, 0, 1,
+    PUF_PARAM_F32(Connect4, opponent_random, 0.25, 0, 1,
                   "share of the scripted opponent's moves that are random"),
 };
 

@@ -130,7 +130,8 @@ def find(name: str) -> EnvSpec:
 
 def find_or_load(name: str) -> EnvSpec:
     """Return the entry for `name`, which may be a "module:Object" that nobody has registered."""
-    if isinstance(name, str) and name.count(":") == 1:
+    is_path = isinstance(name, str) and name.count(":") == 1
+    if is_path and plain(name).partition("-")[0] not in FAMILIES:  # `gym-module:id` is a name
         entry_point = _loaded(name)
         if not callable(entry_point):
             raise UsageError(f"`{name}` must be the class or a factory of envs, but is neither.")

@@ -83,6 +83,7 @@ def test_an_id_has_many_spellings(name: str, id: str) -> None:
     spec = registry.find(name)
     assert (spec.id, spec.family) == (id, "gym")
     assert registry.find(spec.id).id == id
+    assert registry.find_or_load(name).id == id
 
 
 def test_rows_are_gymnasiums_own_numbers() -> None:

@@ -216,7 +216,8 @@ class _Check:
             try:
                 rows.close()
             except Exception as error:
-                self.tell("warning", "close", f"must be fine to call twice, but raised {error!r}.")
+                said = _said(error.__cause__ or error)
+                self.tell("warning", "close", f"must be fine to call twice, but raised {said}.")
 
     # ---- What shows without playing ------------------------------------------------------------
 
@@ -262,8 +263,7 @@ class _Check:
         try:
             picture = env.render()
         except Exception as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            self.tell("error", "render", f"raised {said.removesuffix(':')}.")
+            self.tell("error", "render", f"raised {_said(error)}.")
             return
         if isinstance(picture, list) and picture:
             picture = picture[-1]
@@ -282,11 +282,12 @@ class _Check:
             ("deepcopy", copy.deepcopy, "more than one come from a class or factory only"),
             ("pickle", pickle.dumps, "it must be made in the process that runs it"),
         ):
+            if method == "pickle" and "<locals>" in type(env).__qualname__:
+                continue  # says something of the class, not of the env
             try:
                 call(env)
             except Exception as error:
-                said = " ".join(f"{type(error).__name__}: {error}".split())
-                self.tell("note", method, f"cannot be copied ({said}): {hint}.")
+                self.tell("note", method, f"cannot be copied ({_said(error)}): {hint}.")
                 return
 
     # ---- Every part of a step by itself --------------------------------------------------------
@@ -587,6 +588,10 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(_same, one, other))
     return True  # what is no container cannot have changed
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -148,8 +148,7 @@ class Reacher(PufferEnv):
         return self.state.copy()  # `state` changes in the next step, the observation must not
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        push = np.clip(action, -1, 1)  # policies sample from a Gaussian, which knows no bounds
-        self.state[2:] += 0.1 * push
+        self.state[2:] += 0.1 * action  # a vector env has clipped it to the bounds of the space
         self.state[:2] += 0.1 * self.state[2:]
         self.ticks += 1
         distance = float(np.linalg.norm(self.state[:2]))

@@ -169,7 +169,7 @@ def test_a_param_that_only_the_constructor_refuses_is_told_in_one_line() -> None
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("gym-cartpol", "`gym-CartPole-v1`"),
+        ("gym-cartpol", r"Did you mean `gym-CartPole-v1`, `gym-CartPole-v0` or `gym-phys2d"),
         ("gym-CartPole-v7", "`gym-CartPole-v1`"),
         ("CartPole-v1", r"Did you mean `gym-CartPole-v1`\?$"),
         ("lunarlander", r"Did you mean `gym-LunarLander-v3`\?$"),

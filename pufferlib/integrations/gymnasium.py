@@ -20,6 +20,7 @@ PREFIX = "gym-"
 # params of `gymnasium.make` itself; the others go to the env
 _MAKE_PARAMS = ("max_episode_steps", "disable_env_checker")
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+_OWN_NAMESPACE = "ocean"  # envs of this package, which have shorter names
 _PLACEHOLDERS = {"GymV21Environment", "GymV26Environment"}  # ask for shimmy and an env of theirs
 
 
@@ -41,7 +42,8 @@ def find(name: str) -> EnvSpec:
     elif versions:
         spec = versions[max(versions)]
     else:
-        raise unknown_name("environment", PREFIX + name, [PREFIX + spec.id for spec in _specs()])
+        offered = [PREFIX + spec.id for spec in _specs() if spec.namespace != _OWN_NAMESPACE]
+        raise unknown_name("environment", PREFIX + name, offered)
     prefix = f"{PREFIX}{module}:" if module else PREFIX
     return EnvSpec(prefix + spec.id, Creator(spec), family="gym")
 
@@ -50,7 +52,7 @@ def names() -> list[str]:
     """Return the newest version of every id. Some of them need a package that may be missing."""
     newest: dict[str, GymnasiumSpec] = {}
     for spec in _specs():
-        if spec.namespace == "ocean" or spec.name in _PLACEHOLDERS:  # the former have plain names
+        if spec.namespace == _OWN_NAMESPACE or spec.name in _PLACEHOLDERS:
             continue
         held = newest.setdefault(_without_version(spec.id), spec)
         if (spec.version or 0) > (held.version or 0):

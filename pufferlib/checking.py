@@ -39,6 +39,7 @@ from pufferlib.emulation import (
 )
 from pufferlib.env import PufferEnv
 from pufferlib.errors import EnvError, PufferError, UsageError
+from pufferlib.native import NativeCreator
 from pufferlib.spaces import action_layout, observation_layout
 
 Level: TypeAlias = Literal["error", "warning", "note"]
@@ -124,6 +125,9 @@ def _source(env: Any, kwargs: dict[str, Any]) -> tuple[str, Callable[[], Any], b
         spec = registry.find_or_load(env)
         settings = {**spec.kwargs, **kwargs}
         registry.check_settings(spec, settings)
+        if isinstance(spec.entry_point, NativeCreator):
+            native = spec.entry_point(**settings)  # what it refuses is the caller's mistake
+            return spec.id, lambda: native, False
 
         def make_one() -> Any:
             return spec.entry_point(**settings)

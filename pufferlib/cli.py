@@ -1,4 +1,4 @@
-"""`puffer train | eval | envs | bench`: the only file that joins everything.
+"""`puffer train | eval | envs | check | bench`: the only file that joins everything.
 
 Heavy imports happen inside the commands: `puffer --help` and a mistyped name must answer at once.
 """
@@ -33,6 +33,7 @@ from pufferlib.errors import (
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
+    from pufferlib.registry import EnvSpec
     from pufferlib.spaces import ActionLayout
     from pufferlib.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
@@ -44,12 +45,16 @@ COMMANDS = {
     "train": "train a policy on an environment",
     "eval": "play a trained policy and report its scores",
     "envs": "list the environments, or show one",
+    "check": "play an environment and tell what is wrong with it",
     "bench": "measure steps per second",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 0 fine, 2 the user's mistake, 130 interrupted."""
+    """Run one command; return its exit code.
+
+    0 is fine, 1 a broken env (`check`), 2 the user's mistake, 130 interrupted.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
@@ -79,7 +84,8 @@ def _run(words: list[str]) -> int:
     command, *rest = words
     if command not in COMMANDS:
         raise unknown_name("command", command, COMMANDS)
-    return {"train": _train, "eval": _eval, "envs": _envs, "bench": _bench}[command](rest)
+    run = {"train": _train, "eval": _eval, "envs": _envs, "check": _check, "bench": _bench}
+    return run[command](rest)
 
 
 def _usage() -> str:
@@ -92,6 +98,7 @@ def _usage() -> str:
         "  puffer train cartpole --train.learning-rate 1e-3 --vec.num-envs 512\n"
         "  puffer eval breakout\n"
         "  puffer envs snake\n"
+        "  puffer check my_package.worlds:Maze --env.size 8\n"
         "  puffer bench cartpole --mode sim --json\n\n"
         "`puffer COMMAND --help` shows every option of a command."
     )
@@ -396,16 +403,24 @@ class _Film:
 
 def _envs(words: list[str]) -> int:
     parser = _parser("envs", about=COMMANDS["envs"], with_config=False)
-    parser.add_argument("name", nargs="?", help="show this one")
+    parser.add_argument("name", nargs="?", help="show this one, or the names of this family")
     parser.add_argument("--picture", metavar="FILE.png", help="save a picture of it")
     options, overrides = _parse(parser, words)
     if options.name is None:
         return _list_envs()
-    from pufferlib.native import infos
-    from pufferlib.registry import find, make
+    from pufferlib.registry import FAMILIES, list_envs, plain
 
-    spec = find(options.name)
-    with make(spec.id, num_envs=1, **_env_params(spec.id, overrides)) as vecenv:
+    if plain(options.name) in FAMILIES:
+        print("\n".join(list_envs(options.name)))
+        return 0
+    from pufferlib.native import infos
+    from pufferlib.registry import emulate, find_or_load, make
+
+    _see_working_folder()
+    spec = find_or_load(options.name)
+    params = _env_params(spec.id, overrides)
+    is_named = ":" not in spec.id
+    with make(spec.id, 1, **params) if is_named else emulate(spec.entry_point, **params) as vecenv:
         if options.picture:
             _take_picture(vecenv, Path(options.picture))
         facts = {
@@ -429,9 +444,46 @@ def _envs(words: list[str]) -> int:
             ]
             _print_table("params", ["param", "default", "range", "meaning"], rows)
             _print_table("metrics", ["metric", "meaning"], [[m.name, m.doc] for m in info.metrics])
+        else:
+            _print_python_env(spec)
         if options.picture:
             print(f"picture: {options.picture}")
     return 0
+
+
+def _see_working_folder() -> None:
+    """Let "module:Object" find modules where the user stands, as `python -m` does."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _print_python_env(spec: EnvSpec) -> None:
+    """Print what a Python env says of itself: its first line, and its params by signature."""
+    import inspect
+
+    if inspect.isclass(spec.entry_point) or inspect.isfunction(spec.entry_point):
+        doc = (inspect.getdoc(spec.entry_point) or "").partition("\n")[0]
+        print(f"\n{doc}\n" if doc else "")
+    try:
+        params = inspect.signature(spec.entry_point).parameters
+    except (TypeError, ValueError):  # C code may not tell
+        return
+    rows = []
+    for name, param in params.items():
+        if name == "buf" or param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
+            continue
+        default = spec.kwargs.get(name, param.default)
+        is_typed = param.annotation is not param.empty
+        rows.append(
+            [
+                f"--env.{name.replace('_', '-')}",
+                "must be given" if default is param.empty else repr(default),
+                inspect.formatannotation(param.annotation) if is_typed else "",
+            ]
+        )
+    if rows:
+        _print_table("params", ["param", "default", "type"], rows)
 
 
 def _take_picture(vecenv: VectorEnv, path: Path) -> None:
@@ -449,7 +501,7 @@ def _take_picture(vecenv: VectorEnv, path: Path) -> None:
 
 def _list_envs() -> int:
     from pufferlib.native import infos
-    from pufferlib.registry import list_envs, make
+    from pufferlib.registry import FAMILIES, list_envs, make
     from pufferlib.spaces import action_layout
 
     rows = []
@@ -471,6 +523,16 @@ def _list_envs() -> int:
                 ]
             )
     _print_table("environments", ["family", "name", "obs", "actions", "agents", "what"], rows)
+    print("\nfamilies:")
+    forms = {
+        "ocean": ("NAME", "as above, in C; also ocean-NAME and puffer_NAME"),
+        "registered": ("NAME", "what `pufferlib.register` and installed packages add"),
+        **{name: (f"{name}-NAME", family.about) for name, family in FAMILIES.items()},
+    }
+    for name, (form, about) in forms.items():
+        known = f"; `puffer envs {name}` lists them" if name in FAMILIES else ""
+        print(f"  {name:<12}{form:<18}{about}{known}")
+    print("  module:Object                 any other: your class or factory, for `puffer check`")
     return 0
 
 
@@ -499,6 +561,24 @@ def _write_png(path: Path, picture: Any) -> None:
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
     except OSError as error:
         raise UsageError(f"`--picture` must be writable, but {error}.") from None
+
+
+# ---- check ---------------------------------------------------------------------------------------
+
+
+def _check(words: list[str]) -> int:
+    parser = _parser("check", about=COMMANDS["check"], with_config=False)
+    parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
+    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="of each of two runs")
+    parser.add_argument("--seed", type=int, default=0)
+    options, overrides = _parse(parser, words)
+    from pufferlib.checking import check_env
+
+    _see_working_folder()
+    params = _env_params(options.name, overrides)
+    report = check_env(options.name, kwargs=params, steps=options.steps, seed=options.seed)
+    print(report)
+    return 0 if report.ok else 1
 
 
 # ---- bench ---------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["envs", "nope"], "environment `nope`"),
         (["envs", "cartpole", "--train.gamma=1"], "only --env params can be set here"),
         (["envs", "cartpole", "--picture", "no/folder.png"], "`--picture` must be writable"),
-        (["bench", "cartpol"], "Did you mean `cartpole`?"),
+        (["bench", "cartpol"], "Did you mean `cartpole`"),
         (["bench", "cartpole", "--seconds", "0"], "`seconds` must be above 0, but got 0"),
         (["bench", "cartpole", "--seconds", "nan"], "`seconds` must be above 0, but got nan"),
         (["bench", "cartpole", "--threads", "0"], "`--threads` must be at least 1, but got 0"),

@@ -553,9 +553,8 @@ class _ParallelMethods:
         self.vecenv.send(self._action_rows(actions))
         batch = self._rows.recv()
         ended = batch.terminals | batch.truncations
-        # whoever was present has ended: then all have begun anew, in this very step
-        is_over = bool(ended.any() and (ended | ~present).all())
         self._note_ids()
+        is_over = self._is_over(batch, ended, present)
         if not is_over:
             self.agents += [
                 id
@@ -568,6 +567,17 @@ class _ParallelMethods:
         self.agents = [id for id in self.agents if id not in left]
         self._next = batch if is_over else None
         return result
+
+    def _is_over(self, batch: Batch, ended: NDArray[np.bool_], present: NDArray[np.bool_]) -> bool:
+        """Return whether all have begun anew in this step.
+
+        Whoever was present has ended, and one who has ended is back. A newcomer alone is none:
+        it takes over from those who leave.
+        """
+        if not ended.any() or not (ended | ~present).all():
+            return False
+        finished = self._gone | {id for id in self.agents if ended[self._slot_of[id]]}
+        return any(batch.masks[self._slot_of[id]] for id in finished)
 
     def _action_rows(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
         layout = self._rows.action_layout

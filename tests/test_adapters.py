@@ -1,0 +1,543 @@
+"""Our envs behind Gymnasium: its own checks pass, and all numbers are the vector env's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from scripted import Scripted
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+import pufferlib
+from pufferlib.adapters import GymnasiumEnv
+from pufferlib.errors import UnknownNameError, UsageError
+from pufferlib.native import infos as native_infos
+from pufferlib.ocean import OCEAN_REGISTRY, gymnasium_id, register_gymnasium
+from pufferlib.spaces import action_layout
+
+OCEAN = list(native_infos())
+every_env = pytest.mark.parametrize("name", OCEAN)
+
+
+def one_agent(name: str) -> dict[str, Any]:
+    """Return the params that leave an env with one agent."""
+    takes_number = any(param.name == "num_agents" for param in native_infos()[name].params)
+    return {"num_agents": 1} if takes_number else {}
+
+
+def random_rows(vecenv: Any, random: np.random.Generator) -> Any:
+    """Return a row of actions for each slot: indices, or reals within [-1, 1]."""
+    layout = action_layout(vecenv.action_space)
+    if layout.nvec:
+        shape = (vecenv.num_agents, *layout.shape)
+        return random.integers(0, np.reshape(layout.nvec, layout.shape), shape, dtype=np.int32)
+    return random.uniform(-1, 1, (vecenv.num_agents, *layout.shape)).astype(np.float32)
+
+
+# ---- Registration --------------------------------------------------------------------------------
+
+
+@every_env
+def test_gymnasiums_checker_passes_on_every_ocean_env(name: str) -> None:
+    env = gymnasium.make(gymnasium_id(name), **one_agent(name))
+    check_env(env.unwrapped)
+    env.close()
+
+
+def test_ids_are_the_names_in_camel_case() -> None:
+    assert gymnasium_id("cartpole") == "ocean/Cartpole-v0"
+    assert gymnasium_id("connect4") == "ocean/Connect4-v0"
+    assert gymnasium_id("two_words") == "ocean/TwoWords-v0"
+    assert register_gymnasium() == [gymnasium_id(name) for name in OCEAN]
+
+
+def test_what_is_added_to_ocean_can_be_registered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OCEAN_REGISTRY, "scripted", {"entry_point": Scripted, "kwargs": {}})
+    assert "ocean/Scripted-v0" in register_gymnasium()
+    try:
+        with gymnasium.make("ocean/Scripted-v0", terminals=[1]) as env:
+            env.reset(seed=0)
+            # rewards 1, 2; the final observation of step 1 is 100 + 1
+            assert env.step(0)[1:4] == (1.0, False, False)
+            observation, reward, terminated, truncated, _ = env.step(0)
+        assert (observation.item(), reward, terminated, truncated) == (101.0, 2.0, True, False)
+    finally:
+        del gymnasium.registry["ocean/Scripted-v0"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import gymnasium; e = gymnasium.make('pufferlib.ocean:ocean/Cartpole-v0')",
+        "import gymnasium, pufferlib.ocean; e = gymnasium.make('ocean/Cartpole-v0')",
+        "import gymnasium, pufferlib; pufferlib.make; e = gymnasium.make('ocean/Cartpole-v0')",
+    ],
+)
+def test_registration_needs_no_torch(script: str) -> None:
+    check = "; e.reset(seed=1); import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script + check], check=True)
+
+
+def test_importing_the_package_alone_stays_light() -> None:
+    script = "import pufferlib, sys; assert not {'gymnasium', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_params_are_keywords_of_make_and_make_vec() -> None:
+    with gymnasium.make("ocean/Breakout-v0", brick_rows=2) as env:
+        # 6 rows of 18 bricks in 114 features: without 4 rows there are 72 fewer
+        assert env.observation_space.shape == (42,)
+    envs = gymnasium.make_vec("ocean/Breakout-v0", num_envs=3, brick_rows=2, num_workers=1)
+    assert envs.observation_space.shape == (3, 42)
+    assert envs.spec is not None
+    assert envs.spec.id == "ocean/Breakout-v0"
+    envs.close()
+    with pytest.raises(UnknownNameError, match="Did you mean `brick_rows`"):
+        gymnasium.make("ocean/Breakout-v0", brick_row=2)
+
+
+def test_many_agents_are_no_gymnasium_env_but_rows_of_a_vector() -> None:
+    with pytest.raises(UsageError, match=r"must have one agent .* has 16.*to_pettingzoo\(\"snake"):
+        gymnasium.make("ocean/Snake-v0")
+    envs = gymnasium.make_vec("ocean/Snake-v0", num_envs=2)
+    assert envs.num_envs == 32  # 2 boards of 16 snakes
+    _, infos = envs.reset(seed=1)
+    assert infos["agent_mask"].all()
+    envs.close()
+
+
+def test_gymnasiums_own_vector_takes_our_single_envs() -> None:
+    envs = gymnasium.make_vec("ocean/Cartpole-v0", num_envs=2, vectorization_mode="sync")
+    assert isinstance(envs, SyncVectorEnv)
+    observations, _ = envs.reset(seed=[3, 3])
+    assert np.array_equal(observations[0], observations[1])
+    envs.close()
+
+
+# ---- One env -------------------------------------------------------------------------------------
+
+
+@every_env
+def test_a_single_env_plays_the_episodes_of_its_vector_env(name: str) -> None:
+    env = GymnasiumEnv(name, **one_agent(name))
+    twin = pufferlib.make(name, num_envs=1, **one_agent(name))
+    random = np.random.default_rng(0)
+    observation, _ = env.reset(seed=5)
+    rows = twin.reset(seed=5)
+    assert np.array_equal(observation, rows[0])
+    for _ in range(1000):
+        action = random_rows(twin, random)
+        observation, reward, terminated, truncated, info = env.step(action[0])
+        rows, rewards, dones, _ = twin.step(action)
+        assert reward == rewards[0]
+        assert (terminated, truncated) == (twin.terminals[0], twin.truncations[0])
+        assert np.array_equal(observation, (twin.final_observations if dones[0] else rows)[0])
+        if dones[0]:
+            metrics = twin.drain_metrics()
+            assert {key: metrics[key] for key in info} == info
+            assert "perf" in info
+            observation, _ = env.reset()  # the very episode that the vector env has begun
+            assert np.array_equal(observation, rows[0])
+    env.close()
+    twin.close()
+
+
+def test_a_seed_is_exact_amid_an_episode_and_after_one() -> None:
+    env = GymnasiumEnv("cartpole")
+    twin = pufferlib.make("cartpole", num_envs=1)
+    first = twin.reset(seed=7)[0].copy()
+    for steps in (0, 3, 500):
+        assert np.array_equal(env.reset(seed=7)[0], first)
+        for _ in range(steps):
+            if env.step(0)[2]:
+                break
+    assert np.array_equal(env.reset(seed=7)[0], first)
+    # amid an episode, a reset without a seed is another one, determined by the last seed
+    second = env.reset()[0]
+    assert not np.array_equal(second, first)
+    env.reset(seed=7)
+    assert np.array_equal(env.reset()[0], second)
+
+
+def test_a_seed_held_by_the_vector_env_is_used_by_the_first_reset() -> None:
+    seeded = pufferlib.make("cartpole", num_envs=1, seed=3)
+    first = pufferlib.make("cartpole", num_envs=1).reset(seed=3)[0]
+    assert np.array_equal(GymnasiumEnv(seeded).reset()[0], first)
+
+
+def test_after_an_end_only_reset_may_follow() -> None:
+    env = GymnasiumEnv(Scripted, terminals=[0])
+    with pytest.raises(UsageError, match="`reset` must be called before `step`"):
+        env.step(0)
+    env.reset(seed=0)
+    assert env.step(0)[2]
+    with pytest.raises(UsageError, match="`reset` must be called before `step`"):
+        env.step(0)
+    env.reset()
+    env.step(0)
+
+
+def test_a_wrong_action_is_told_apart() -> None:
+    env = GymnasiumEnv("cartpole")
+    env.reset(seed=0)
+    for action in (2, -1, 0.5, [0, 0], None):
+        with pytest.raises(UsageError, match="`action` must be"):
+            env.step(action)
+    with pytest.raises(UsageError, match="`render_mode` must be 'rgb_array' or None"):
+        GymnasiumEnv("cartpole", render_mode="ansi")
+    with pytest.raises(UsageError, match="VectorEnv of one env, but has 2"):
+        GymnasiumEnv(pufferlib.make("cartpole", num_envs=2))
+
+
+def test_action_masks_are_in_the_info_and_fit_sample() -> None:
+    env = GymnasiumEnv("connect4")
+    _, info = env.reset(seed=0)
+    assert info["action_mask"].tolist() == [1] * 7
+    seen = set()
+    for _ in range(200):
+        action = env.action_space.sample(mask=info["action_mask"])
+        _, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            _, info = env.reset()
+        seen.add(int(info["action_mask"].sum()))
+    assert min(seen) < 7  # a full column is masked
+
+
+def test_statistics_wrappers_of_gymnasium_fit_around() -> None:
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("ocean/Cartpole-v0"))
+    env.reset(seed=0)
+    total, terminated = 0.0, False
+    while not terminated:
+        _, reward, terminated, _, info = env.step(0)
+        total += float(reward)
+    assert info["episode"]["r"] == total
+    assert info["score"] == total  # cartpole's own metric: the steps it stood
+    envs = gymnasium.make_vec("ocean/Cartpole-v0", num_envs=2)
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
+    envs.reset(seed=0)
+    while True:
+        *_, infos = envs.step(np.zeros(2, dtype=np.int64))
+        if "episode" in infos:
+            break
+    inner = infos["final_info"]["episode"]["r"]
+    assert np.array_equal(infos["episode"]["r"][infos["_episode"]], inner[infos["_final_info"]])
+    envs.close()
+
+
+def test_pictures_need_a_render_mode() -> None:
+    with gymnasium.make("ocean/Cartpole-v0", render_mode="rgb_array") as env:
+        env.reset(seed=0)
+        picture = env.render()
+        assert picture.dtype == np.uint8
+        assert picture.ndim == 3
+    with gymnasium.make("ocean/Cartpole-v0", disable_env_checker=True) as env:
+        env.reset(seed=0)
+        assert env.unwrapped.render() is None
+    envs = pufferlib.to_gymnasium(pufferlib.make("cartpole", num_envs=2))
+    envs.reset(seed=0)
+    assert [frame.shape for frame in envs.render() or ()] == [picture.shape] * 2
+    envs.close()
+
+
+def test_our_single_envs_come_back_in_through_emulation() -> None:
+    vecenv = pufferlib.emulate(gymnasium.make("ocean/Cartpole-v0"))
+    twin = pufferlib.make("cartpole", num_envs=1)
+    random = np.random.default_rng(0)
+    assert np.array_equal(vecenv.reset(seed=1), twin.reset(seed=1))
+    for _ in range(300):
+        actions = random_rows(twin, random)
+        for ours, theirs in zip(vecenv.step(actions)[:3], twin.step(actions)[:3]):
+            assert np.array_equal(ours, theirs)
+
+
+# ---- Vectors -------------------------------------------------------------------------------------
+
+
+@every_env
+def test_vectors_are_the_rows_of_the_vector_env(name: str) -> None:
+    envs = pufferlib.to_gymnasium(pufferlib.make(name, num_envs=4))
+    twin = pufferlib.make(name, num_envs=4)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert envs.num_envs == twin.num_agents
+    assert envs.single_observation_space == twin.observation_space
+    assert envs.observation_space.shape == twin.observations.shape
+    random = np.random.default_rng(0)
+    assert np.array_equal(envs.reset(seed=2)[0], twin.reset(seed=2))
+    num_ends = 0
+    for _ in range(700):
+        actions = random_rows(twin, random)
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        rows, twin_rewards, dones, twin_infos = twin.step(actions)
+        assert np.array_equal(observations, rows)
+        assert np.array_equal(rewards, twin_rewards)
+        assert np.array_equal(terminated, twin.terminals)
+        assert np.array_equal(truncated, twin.truncations)
+        assert dones.any() == ("final_obs" in infos)
+        if not dones.any():
+            continue
+        for key in ("_final_obs", "_final_info", "_episode"):
+            assert np.array_equal(infos[key], dones)
+        for slot in np.flatnonzero(dones):
+            num_ends += 1
+            assert np.array_equal(infos["final_obs"][slot], twin.final_observations[slot])
+            episode = twin_infos[slot]["episode"]
+            for key in ("r", "l"):
+                assert infos["episode"][key][slot] == episode[key]
+                assert infos["final_info"]["episode"][key][slot] == episode[key]
+        assert all(infos["final_obs"][slot] is None for slot in np.flatnonzero(~dones))
+    assert num_ends > 0
+    assert observations in envs.observation_space
+    envs.close()
+    envs.close()
+    twin.close()
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Taxi-v4", "Pendulum-v1"])
+def test_a_vector_answers_as_gymnasiums_own_does(id: str) -> None:
+    """Over one env, whose seed is the same: observations, flags and infos, to the last bit."""
+    ours = pufferlib.to_gymnasium(pufferlib.emulate(lambda: gymnasium.make(id)), statistics=False)
+    theirs = SyncVectorEnv([lambda: gymnasium.make(id)], autoreset_mode=AutoresetMode.SAME_STEP)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    assert np.array_equal(ours.reset(seed=4)[0], theirs.reset(seed=4)[0])
+    ours.action_space.seed(0)
+    num_ends = 0
+    for _ in range(450):
+        actions = ours.action_space.sample()
+        *rows, infos = ours.step(actions)
+        *their_rows, their_infos = theirs.step(actions)
+        assert rows[0].dtype == their_rows[0].dtype
+        assert np.array_equal(rows[0], their_rows[0])
+        assert np.array_equal(rows[1], np.float32(their_rows[1]))
+        for flags, their_flags in zip(rows[2:], their_rows[2:]):
+            assert np.array_equal(flags, their_flags)
+        assert ("final_obs" in infos) == ("final_obs" in their_infos)
+        if "action_mask" in their_infos:
+            assert np.array_equal(infos["action_mask"], their_infos["action_mask"])
+        if "final_obs" in infos:
+            num_ends += 1
+            assert np.array_equal(infos["final_obs"][0], their_infos["final_obs"][0])
+            for key, value in their_infos["final_info"].items():
+                assert np.array_equal(infos["final_info"][key], value)
+    assert num_ends > 0
+    ours.close()
+    theirs.close()
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Shows the action it got, part by part; ends after three steps."""
+
+    observation_space = Dict(
+        {
+            "count": Discrete(9, start=-4),
+            "inner": Tuple((Box(-1, 1, (2,), np.float64), MultiBinary(3))),
+        }
+    )
+    action_space = Dict(
+        {
+            "turn": Discrete(9, start=-4),
+            "inner": Tuple((Box(-1, 1, (2,), np.float32), MultiDiscrete([2, 2, 2]))),
+        }
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.ticks = 0
+        zeros = (np.zeros(2), np.zeros(3, dtype=np.int8))
+        return {"count": np.int64(-4), "inner": zeros}, {}
+
+    def step(self, action: Any) -> Any:
+        self.ticks += 1
+        real, flags = action["inner"]
+        shown = (real.astype(np.float64), flags.astype(np.int8))
+        observation = {"count": np.int64(action["turn"]), "inner": shown}
+        return observation, 0.0, self.ticks == 3, False, {}
+
+
+def test_structured_spaces_go_in_and_come_out_as_trees_of_arrays() -> None:
+    envs = pufferlib.to_gymnasium(pufferlib.emulate(Echo, num_envs=5))
+    envs.reset(seed=0)
+    envs.action_space.seed(1)
+    for tick in range(1, 7):
+        actions = envs.action_space.sample()
+        observations, _, terminated, _, infos = envs.step(actions)
+        assert observations in envs.observation_space
+        assert observations["count"].dtype == np.int64
+        assert terminated.all() == (tick % 3 == 0)
+        if terminated.all():
+            assert (observations["count"] == -4).all()
+            shown = infos["final_obs"][4]
+            assert shown in envs.single_observation_space
+            assert shown["count"] == actions["turn"][4]
+            assert np.array_equal(shown["inner"][0], actions["inner"][0][4])
+        else:
+            assert np.array_equal(observations["count"], actions["turn"])
+            assert np.array_equal(observations["inner"][0], actions["inner"][0])
+            assert np.array_equal(observations["inner"][1], actions["inner"][1])
+
+
+@pytest.mark.parametrize(
+    ("turn", "wanted"),
+    [
+        (np.full(2, 5), r"`actions\['turn'\]` must be values of Discrete\(9, start=-4\)"),
+        (np.zeros(3, dtype=int), r"`actions\['turn'\]` must have shape \(2,\), but got \(3,\)"),
+        (np.zeros(2), r"`actions\['turn'\]` must be values of"),
+        (None, r"`actions\['turn'\]` must be there"),
+    ],
+)
+def test_a_wrong_batch_of_actions_names_its_leaf(turn: Any, wanted: str) -> None:
+    envs = pufferlib.to_gymnasium(pufferlib.emulate(Echo, num_envs=2))
+    envs.reset(seed=0)
+    actions = envs.action_space.sample()
+    actions["turn"] = turn
+    if turn is None:
+        del actions["turn"]
+    with pytest.raises(UsageError, match=wanted):
+        envs.step(actions)
+
+
+def test_what_was_returned_does_not_change_with_later_steps() -> None:
+    envs = pufferlib.to_gymnasium(pufferlib.make("cartpole", num_envs=8))
+    first, _ = envs.reset(seed=0)
+    kept = first.copy()
+    results = envs.step(np.zeros(8, dtype=np.int64))
+    copies = [part.copy() for part in results[:4]]
+    for _ in range(50):
+        envs.step(np.zeros(8, dtype=np.int64))
+    assert np.array_equal(first, kept)
+    assert all(np.array_equal(part, copied) for part, copied in zip(results, copies))
+
+
+def test_equal_seeds_give_equal_resets_without_one() -> None:
+    envs = pufferlib.to_gymnasium(pufferlib.make("cartpole", num_envs=8))
+    runs = []
+    for _ in range(2):
+        runs.append([envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]])
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0][1], runs[0][2])
+    for seed in ([1, 2], -1, 0.5):
+        with pytest.raises(UsageError, match="`seed` must be a whole number"):
+            envs.reset(seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`reset_mask`"):
+        envs.reset(options={"reset_mask": np.ones(8, dtype=np.bool_)})
+
+
+def test_wrappers_and_vector_envs_of_users_are_stepped_through() -> None:
+    class Doubled(pufferlib.Wrapper):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, dones, infos = super().step(actions)
+            return observations, rewards * 2, dones, infos
+
+    class Own(pufferlib.vectorization.VectorEnv):
+        def __init__(self) -> None:
+            self.num_envs = 2
+            self.observation_space = Box(-1, 1, (1,), np.float32)
+            self.action_space = Discrete(2)
+
+        def reset(self, seed: int | None = None) -> Any:
+            return np.zeros((2, 1), dtype=np.float32)
+
+        def step(self, actions: Any) -> Any:
+            info = {"TimeLimit.truncated": True, "final_observation": [1.0]}
+            return np.zeros((2, 1)), np.ones(2), np.array([True, False]), [info, {}]
+
+    doubled = pufferlib.to_gymnasium(Doubled(pufferlib.make("cartpole", num_envs=2)))
+    doubled.reset(seed=0)
+    assert doubled.step(np.zeros(2, dtype=np.int64))[1].tolist() == [2.0, 2.0]
+    own = pufferlib.to_gymnasium(Own())
+    own.reset()
+    _, _, terminated, truncated, infos = own.step(np.zeros(2, dtype=np.int64))
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False], [True, False])
+    assert infos["final_obs"][0].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("given", ["cartpole", Echo(), None])
+def test_what_is_no_vector_env_is_told_in_one_line(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"`vecenv` must be a VectorEnv.*Try `pufferlib.make"):
+        pufferlib.to_gymnasium(given)
+
+
+# ---- A loop as CleanRL writes them ---------------------------------------------------------------
+
+
+def head(width: int, outputs: int, scale: float) -> nn.Sequential:
+    layers = [nn.Linear(width, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs)]
+    for layer in layers[::2]:
+        nn.init.orthogonal_(layer.weight, np.sqrt(2))  # type: ignore[arg-type]
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    with torch.no_grad():
+        layers[-1].weight.mul_(scale)  # type: ignore[operator, union-attr]
+    return nn.Sequential(*layers)
+
+
+def minibatches(size: int, number: int) -> Iterator[Tensor]:
+    yield from torch.randperm(size).split(size // number)
+
+
+def test_a_loop_in_the_style_of_cleanrl_learns() -> None:
+    """PPO on `to_gymnasium`: after 28,672 steps, the pole stands three times as long."""
+    torch.manual_seed(1)
+    num_envs, num_steps, gamma, lam = 16, 128, 0.99, 0.95
+    envs = pufferlib.to_gymnasium(pufferlib.make("cartpole", num_envs=num_envs, num_workers=1))
+    actor, critic = head(4, envs.single_action_space.n, 0.01), head(4, 1, 1.0)  # type: ignore[attr-defined]
+    parameters = [*actor.parameters(), *critic.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=2e-3, eps=1e-5)
+    obs = torch.zeros(num_steps, num_envs, 4)
+    actions, logprobs, rewards, dones, values = torch.zeros(5, num_steps, num_envs)
+    next_obs = torch.as_tensor(envs.reset(seed=1)[0])
+    returns_of: list[list[float]] = []
+    for _ in range(14):
+        returns_of.append([])
+        for step in range(num_steps):
+            obs[step] = next_obs
+            with torch.no_grad():
+                policy = Categorical(logits=actor(next_obs))
+                action = policy.sample()
+                actions[step], logprobs[step] = action, policy.log_prob(action)
+                values[step] = critic(next_obs).squeeze(-1)
+            observation, reward, terminated, truncated, infos = envs.step(action.numpy())
+            rewards[step] = torch.as_tensor(reward)
+            if "final_obs" in infos:
+                for slot in np.flatnonzero(truncated):
+                    with torch.no_grad():
+                        final = critic(torch.as_tensor(infos["final_obs"][slot])).item()
+                    rewards[step, slot] += gamma * final
+                returns_of[-1] += infos["episode"]["r"][infos["_episode"]].tolist()
+            dones[step] = torch.as_tensor(terminated | truncated)
+            next_obs = torch.as_tensor(observation)
+        with torch.no_grad():
+            next_value, advantage = critic(next_obs).squeeze(-1), torch.zeros(num_envs)
+            advantages = torch.zeros_like(rewards)
+            for step in reversed(range(num_steps)):
+                alive = 1 - dones[step]
+                delta = rewards[step] + gamma * next_value * alive - values[step]
+                advantage = delta + gamma * lam * alive * advantage
+                advantages[step], next_value = advantage, values[step]
+        batch = [part.flatten(0, 1) for part in (obs, actions, logprobs, advantages, values)]
+        for _ in range(4):
+            for rows in minibatches(num_steps * num_envs, 4):
+                o, a, old, adv, value = (part[rows] for part in batch)
+                policy = Categorical(logits=actor(o))
+                ratio = (policy.log_prob(a) - old).exp()
+                normal = (adv - adv.mean()) / (adv.std() + 1e-8)
+                gain = torch.min(ratio * normal, ratio.clamp(0.8, 1.2) * normal).mean()
+                value_loss = (critic(o).squeeze(-1) - (value + adv)).square().mean()
+                optimizer.zero_grad()
+                (0.25 * value_loss - gain - 0.01 * policy.entropy().mean()).backward()
+                nn.utils.clip_grad_norm_(parameters, 0.5)
+                optimizer.step()
+    envs.close()
+    first, last = np.mean(returns_of[0]), np.mean(returns_of[-1])
+
+    assert first < 40
+    assert last > 3 * first

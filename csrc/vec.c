@@ -30,7 +30,7 @@ struct PufVec {
     PufPool* pool;
     int32_t block_envs, num_blocks;
     Block* blocks;
-    float *returns, *final_returns;      // [slots] running; of the episode that ended last
+    float *returns, *final_returns;  // [slots] running; of the episode that ended last
     int32_t *lengths, *final_lengths;
     const int32_t* bound_actions;
     uint64_t seed;
@@ -255,13 +255,18 @@ static void start_episode(const PufBatch* batch, PufSlots* slots) {
     slots->tick = 0;
     memset(batch->masks + slots->first, 1, (size_t)slots->num_agents);
     if (batch->layout.action_masks)
-        memset(puf_action_mask(slots, 0), 1,
-               (size_t)slots->num_agents * (size_t)batch->mask_width);
+        memset(puf_action_mask(slots, 0), 1, (size_t)slots->num_agents * (size_t)batch->mask_width);
+}
+
+static void keep_observation(const PufBatch* batch, int32_t slot) {
+    size_t at = (size_t)slot * batch->obs_bytes;
+    memcpy(batch->final_observations + at, batch->observations + at, batch->obs_bytes);
 }
 
 void puf_end_agent(const PufSlots* slots, int32_t agent) {
     const PufBatch* batch = slots->batch;
     batch->terminals[slots->first + agent] = 1;
+    keep_observation(batch, slots->first + agent);  // the last it saw: nobody draws its death
     puf_sample(slots);
 }
 
@@ -269,10 +274,10 @@ void puf_finish(PufSlots* slots, PufStatus status) {
     const PufBatch* batch = slots->batch;
     uint8_t* flags = status == PUF_TERMINATED ? batch->terminals : batch->truncations;
     for (int32_t slot = slots->first; slot < slots->first + slots->num_agents; slot++)
-        if (batch->masks[slot] && !batch->terminals[slot]) flags[slot] = 1;
-    size_t at = (size_t)slots->first * batch->obs_bytes;
-    memcpy(batch->final_observations + at, batch->observations + at,
-           (size_t)slots->num_agents * batch->obs_bytes);
+        if (batch->masks[slot] && !batch->terminals[slot]) {
+            flags[slot] = 1;
+            keep_observation(batch, slot);
+        }
     if (!vec_of(slots)->info->own_samples) puf_sample(slots);
     start_episode(batch, slots);
 }

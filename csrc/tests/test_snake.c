@@ -248,7 +248,11 @@ static void test_a_death_reports_the_length_and_its_share_of_the_target(void) {
     Arena* env = sweep(&rig);
     lay(env, 0, 10, 10, "LL");
     lay(env, 1, 0, 5, "DDDDD");
+    uint8_t last_seen[121];
+    memcpy(last_seen, rig.obs_u8 + 121, sizeof last_seen);
     STEP(&rig, RIGHT, UP);
+    CHECK(!memcmp(rig.final_obs + 121, last_seen, sizeof last_seen));  // of its own episode
+    CHECK(memcmp(rig.obs_u8 + 121, last_seen, sizeof last_seen));      // it lives elsewhere now
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
     CHECK(stats.samples == 1 && stats.episodes == 1);

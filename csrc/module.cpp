@@ -67,7 +67,7 @@ static nb::list infos() {
 
 // Owns a PufVec and keeps the arrays it writes to alive.
 class Vec {
-   public:
+ public:
     Vec(const std::string& name, int32_t num_envs, int32_t num_threads,
         const std::vector<double>& params)
         : info_(puf_find_info(name.c_str())) {
@@ -208,7 +208,7 @@ class Vec {
         check(puf_vec_render(get(), env, &canvas));
     }
 
-   private:
+ private:
     PufVec* get() {
         if (!vec_) throw std::invalid_argument("this vector env is closed");
         return vec_;
@@ -272,14 +272,15 @@ static bool keep_memory() {
 NB_MODULE(_core, module) {
     module.doc() = "The C core: native environments and kernels. Import pufferlib.native instead.";
     module.def("infos", &infos, "Descriptors of every native environment.");
-    module.def("keep_memory", &keep_memory, "Keep freed memory for reuse; whether that was possible.");
+    module.def("keep_memory", &keep_memory,
+               "Keep freed memory for reuse; whether that was possible.");
     module.def("env_seed", &puf_env_seed, "seed"_a, "index"_a);
     module.def("advantage", &advantage, "rewards"_a, "values"_a, "bootstrap"_a, "terminals"_a,
                "truncations"_a, "final_values"_a, "masks"_a.none(), "ratios"_a.none(), "out"_a,
                "gamma"_a, "gae_lambda"_a, "rho_clip"_a, "c_clip"_a);
     nb::class_<Vec>(module, "Vec")
-        .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&>(),
-             "name"_a, "num_envs"_a, "num_threads"_a, "params"_a)
+        .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&>(), "name"_a,
+             "num_envs"_a, "num_threads"_a, "params"_a)
         .def("layout", &Vec::layout)
         .def("bind", &Vec::bind, "observations"_a, "actions"_a, "rewards"_a, "terminals"_a,
              "truncations"_a, "masks"_a, "action_masks"_a.none(), "final_observations"_a)

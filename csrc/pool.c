@@ -30,7 +30,7 @@ struct PufPool {
     int32_t num_workers;
     PufJob job;
     void* context;
-    atomic_int chunk;  // items of one claim
+    atomic_int chunk;                    // items of one claim
     _Alignas(64) atomic_uint announced;  // jobs handed out so far
     _Alignas(64) atomic_int left;        // items not yet done
     _Alignas(64) atomic_bool closing;

@@ -70,17 +70,24 @@ typedef struct {
     size_t arena;           // bytes the env needs behind its struct
 } PufLayout;
 
-#define PUF_BOX_F32(...) \
-    {.dtype = PUF_F32, .ndim = PUF_COUNT_ARGS(__VA_ARGS__), .shape = {__VA_ARGS__}}
+#define PUF_BOX_F32(...)                                                              \
+    {                                                                                 \
+        .dtype = PUF_F32, .ndim = PUF_COUNT_ARGS(__VA_ARGS__), .shape = {__VA_ARGS__} \
+    }
 #define PUF_BOX_U8(...)                   \
     {.dtype = PUF_U8,                     \
      .ndim = PUF_COUNT_ARGS(__VA_ARGS__), \
      .shape = {__VA_ARGS__},              \
      .low = 0,                            \
      .high = 255}
-#define PUF_DISCRETE(n) {.num_discrete = 1, .nvec = {n}}
-#define PUF_MULTI_DISCRETE(...) \
-    {.num_discrete = PUF_COUNT_ARGS(__VA_ARGS__), .nvec = {__VA_ARGS__}}
+#define PUF_DISCRETE(n)                \
+    {                                  \
+        .num_discrete = 1, .nvec = {n} \
+    }
+#define PUF_MULTI_DISCRETE(...)                                            \
+    {                                                                      \
+        .num_discrete = PUF_COUNT_ARGS(__VA_ARGS__), .nvec = {__VA_ARGS__} \
+    }
 #define PUF_CONTINUOUS(n, lo, hi) {.num_continuous = (n), .low = (lo), .high = (hi)}
 #define PUF_COUNT_ARGS(...) ((int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)))
 
@@ -242,41 +249,40 @@ void puf_finish(PufSlots* slots, PufStatus status);
 
 // Defines the env's one exported symbol. PUF_ENV expands the loop over a range of envs here, in the
 // env's own unit, so that `step` and `observe` inline. PUF_ENV_RANGE takes a loop of the env's own.
-#define PUF_ENV(id, Type, ...)                                                               \
-    static void puf_range_(PufBatch* batch, int32_t first, int32_t last) {                   \
-        for (int32_t i = first; i < last; i++) {                                             \
-            Type* env = (Type*)(void*)(batch->envs + (size_t)i * batch->env_bytes);          \
-            env->slots.tick++;                                                               \
-            PufStatus status = step(env);                                                    \
-            observe(env);                                                                    \
-            if (status != PUF_RUNNING) {                                                     \
-                puf_finish(&env->slots, status);                                             \
-                reset(env);                                                                  \
-                observe(env);                                                                \
-            }                                                                                \
-        }                                                                                    \
-    }                                                                                        \
+#define PUF_ENV(id, Type, ...)                                                      \
+    static void puf_range_(PufBatch* batch, int32_t first, int32_t last) {          \
+        for (int32_t i = first; i < last; i++) {                                    \
+            Type* env = (Type*)(void*)(batch->envs + (size_t)i * batch->env_bytes); \
+            env->slots.tick++;                                                      \
+            PufStatus status = step(env);                                           \
+            observe(env);                                                           \
+            if (status != PUF_RUNNING) {                                            \
+                puf_finish(&env->slots, status);                                    \
+                reset(env);                                                         \
+                observe(env);                                                       \
+            }                                                                       \
+        }                                                                           \
+    }                                                                               \
     PUF_ENV_RANGE(id, Type, puf_range_, __VA_ARGS__)
 
-#define PUF_ENV_RANGE(id, Type, range, ...)                                                  \
-    static void puf_reset_(void* env) {                                                      \
-        reset((Type*)env);                                                                   \
-        observe((const Type*)env);                                                           \
-    }                                                                                        \
-    static void puf_render_(const void* env, PufCanvas* canvas) {                            \
-        render((const Type*)env, canvas);                                                    \
-    }                                                                                        \
-    const PufEnvInfo puf_env_##id = {                                                        \
-        .name = #id,                                                                         \
-        .env_bytes = sizeof(Type),                                                           \
-        .params = params,                                                                    \
-        .num_params = (int32_t)(sizeof params / sizeof params[0]),                           \
-        .metrics = metrics,                                                                  \
-        .num_metrics = (int32_t)(sizeof metrics / sizeof metrics[0]),                        \
-        .reset_one = puf_reset_,                                                             \
-        .step_range = range,                                                                 \
-        .render = puf_render_,                                                               \
-        __VA_ARGS__}
+#define PUF_ENV_RANGE(id, Type, range, ...)                                                        \
+    static void puf_reset_(void* env) {                                                            \
+        reset((Type*)env);                                                                         \
+        observe((const Type*)env);                                                                 \
+    }                                                                                              \
+    static void puf_render_(const void* env, PufCanvas* canvas) {                                  \
+        render((const Type*)env, canvas);                                                          \
+    }                                                                                              \
+    const PufEnvInfo puf_env_##id = {.name = #id,                                                  \
+                                     .env_bytes = sizeof(Type),                                    \
+                                     .params = params,                                             \
+                                     .num_params = (int32_t)(sizeof params / sizeof params[0]),    \
+                                     .metrics = metrics,                                           \
+                                     .num_metrics = (int32_t)(sizeof metrics / sizeof metrics[0]), \
+                                     .reset_one = puf_reset_,                                      \
+                                     .step_range = range,                                          \
+                                     .render = puf_render_,                                        \
+                                     __VA_ARGS__}
 
 #ifdef __cplusplus
 }

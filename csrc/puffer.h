@@ -19,7 +19,7 @@ PufCode puf_fail(PufCode code, const char* format, ...) __attribute__((format(pr
 // ---- Environments by name ---------------------------------------------------------------------
 
 int32_t puf_num_infos(void);
-const PufEnvInfo* puf_info(int32_t index);       // NULL past the end
+const PufEnvInfo* puf_info(int32_t index);          // NULL past the end
 const PufEnvInfo* puf_find_info(const char* name);  // NULL when unknown
 
 // ---- Threads over contiguous ranges -----------------------------------------------------------

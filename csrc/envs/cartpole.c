@@ -51,8 +51,9 @@ typedef struct {
     int32_t fallen[TILE];
 } Tile;
 
-// Taylor terms of sin and cos. A pole that has not fallen leans by theta_limit <= 1.5 at most, where
-// the error is 2e-6; within half a radian it is below float precision. Branch-free: loops vectorise.
+// Taylor terms of sin and cos. A pole that has not fallen leans by theta_limit <= 1.5 at most,
+// where the error is 2e-6; within half a radian it is below float precision. Branch-free: loops
+// vectorise.
 static inline float small_sin(float a) {
     float b = a * a;
     return a * (1 + b * (-1.0f / 6 + b * (1.0f / 120 + b * (-1.0f / 5040 + b * (1.0f / 362880)))));
@@ -60,7 +61,8 @@ static inline float small_sin(float a) {
 
 static inline float small_cos(float a) {
     float b = a * a;
-    return 1 + b * (-0.5f + b * (1.0f / 24 + b * (-1.0f / 720 + b * (1.0f / 40320 + b * (-1.0f / 3628800)))));
+    return 1 + b * (-0.5f + b * (1.0f / 24 +
+                                 b * (-1.0f / 720 + b * (1.0f / 40320 + b * (-1.0f / 3628800)))));
 }
 
 PUF_HOT static void move(Tile* restrict tile, const CartPole* constants) {
@@ -140,7 +142,8 @@ static void render(const CartPole* env, PufCanvas* canvas) {
     const float ground = 0.75f * (float)canvas->height;
     const float cart = (float)canvas->width / 2 + env->x * scale;
     const float pole = fminf(2 * env->half_length * scale, 0.6f * (float)canvas->height);
-    const float tip_x = cart + pole * sinf(env->theta), tip_y = ground - 18 - pole * cosf(env->theta);
+    const float tip_x = cart + pole * sinf(env->theta),
+                tip_y = ground - 18 - pole * cosf(env->theta);
     puf_clear(canvas, PUF_INK);
     puf_rect(canvas, 0, ground, (float)canvas->width, 3, PUF_GREY);
     puf_rect(canvas, cart - 28, ground - 30, 56, 24, PUF_CYAN);

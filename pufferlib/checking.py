@@ -109,7 +109,7 @@ def check_env(
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise UsageError(f"`steps` must be a whole number of at least 1, but got {steps!r}.")
     name, creator, is_given = _source(env, dict(kwargs or {}))
-    check = _Check(name)
+    check = _Check(name, label=env if isinstance(env, str) else "")
     with check.overheard(), undisturbed():
         rows = check.made(creator)
         if rows is not None:
@@ -152,15 +152,16 @@ class _Run(NamedTuple):
 class _Check:
     """Collects findings about one env."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, label: str) -> None:
+        self.name = name  # of the class, as emulation's errors spell it
+        self.label = label
         self._found: dict[tuple[str, str], Finding] = {}
         self._shown: list[tuple[Any, Any]] = []  # observations as returned, and copies of that time
 
     def report(self) -> Report:
         order = ("error", "warning", "note")
         found = sorted(self._found.values(), key=lambda finding: order.index(finding.level))
-        return Report(self.name, tuple(found))
+        return Report(self.label or self.name, tuple(found))
 
     @property
     def failed(self) -> bool:
@@ -512,7 +513,8 @@ class _Check:
     def _time(self, run: _Run) -> None:
         micros = run.seconds / max(1, len(run.digests) - 1) * 1e6
         rate = f"{1e6 / max(micros, 1e-3):,.0f} steps a second"
-        self.tell("note", "step", f"takes {micros:.3g} us, emulation included: {rate}.")
+        spelled = f"{micros:.3g} us" if micros < 1000 else f"{micros / 1000:.3g} ms"
+        self.tell("note", "step", f"takes {spelled}, emulation included: {rate}.")
 
     def _compare(self, rows: PufferEnv, first: _Run, second: _Run) -> None:
         for number, (one, other) in enumerate(zip(first.digests, second.digests)):

@@ -338,7 +338,8 @@ class Emulated(PufferEnv):
 
     @property
     def _unwrapped(self) -> Any:
-        return getattr(self.env, "unwrapped", self.env)
+        inner = getattr(self.env, "unwrapped", self.env)  # of our wrappers, then of Gymnasium's
+        return getattr(inner, "unwrapped", inner)
 
     def _place(self, method: str, slot: int | None = None) -> str:
         agent = ""

@@ -486,6 +486,11 @@ def test_a_fault_is_one_line(env: type) -> None:
     assert found(env) == FAULTS[env]
 
 
+def test_an_env_within_wrappers_goes_by_its_own_name() -> None:
+    wrapped = pufferlib.Wrapper(gymnasium.wrappers.TimeLimit(Gym(scale=9.0), 2))
+    assert found(lambda: wrapped)[0].startswith("warning: Gym, `reset`: `observation` is outside")
+
+
 def test_everyone_done_but_not_all_is_told() -> None:
     class Stuck(Dicts):
         def step(self, actions: Any) -> Any:

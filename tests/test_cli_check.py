@@ -61,7 +61,7 @@ def test_a_sound_env_of_the_working_folder_is_fine(
 ) -> None:
     assert main(["check", f"{world}:Maze", "--env.size", "4", "--steps", "50"]) == 0
     *lines, verdict = capsys.readouterr().out.splitlines()
-    assert verdict == "Maze: ok, 0 errors, 0 warnings, 1 note"
+    assert verdict == f"{world}:Maze: ok, 0 errors, 0 warnings, 1 note"
     assert [line.partition(" takes ")[0] for line in lines] == ["note: Maze, `step`:"]
 
 
@@ -70,7 +70,7 @@ def test_an_error_is_a_line_and_exit_1(world: str, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "error: Maze, `step`: `reward` must be finite, but got nan (float).",
-        "Maze: broken, 1 error, 0 warnings, 0 notes",
+        f"{world}:small: broken, 1 error, 0 warnings, 0 notes",
     ]
     assert err == ""
 
@@ -88,7 +88,11 @@ def test_names_are_checked_too(world: str, capsys: pytest.CaptureFixture[str]) -
     pufferlib.register("a-dark-world", f"{world}:Maze", {"size": 3})
     assert main(["check", "A_Dark_World", "--steps", "50"]) == 0
     verdicts = [line for line in capsys.readouterr().out.splitlines() if ": ok, " in line]
-    assert [line.partition(":")[0] for line in verdicts] == ["cartpole", "snake", "Maze"]
+    assert [line.partition(":")[0] for line in verdicts] == [
+        "cartpole",
+        "ocean-snake",
+        "A_Dark_World",
+    ]
 
 
 @pytest.mark.parametrize(

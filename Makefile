@@ -49,7 +49,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(CORE)
-	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot]"
+	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot,box2d,pettingzoo,sb3]"
 	touch $@
 
 clean:  ## remove what was built, keep the venv

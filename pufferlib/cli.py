@@ -419,8 +419,11 @@ def _envs(words: list[str]) -> int:
     _see_working_folder()
     spec = find_or_load(options.name)
     params = _env_params(spec.id, overrides)
-    is_named = ":" not in spec.id
-    with make(spec.id, 1, **params) if is_named else emulate(spec.entry_point, **params) as vecenv:
+    if ":" in spec.id:
+        vecenv = emulate(spec.entry_point, **{**spec.kwargs, **params})
+    else:
+        vecenv = make(spec.id, num_envs=1, **params)
+    with vecenv:
         if options.picture:
             _take_picture(vecenv, Path(options.picture))
         facts = {

@@ -24,6 +24,7 @@ from pufferlib.errors import CheckpointError
 TINY = [
     "--train.num-iterations=3",
     "--train.batch-size=256",
+    "--train.minibatch-size=128",
     "--train.n-epochs=1",
     "--train.device=cpu",
     "--train.dashboard=off",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from io import StringIO
 from itertools import accumulate, pairwise
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -399,7 +401,10 @@ class Dashboard:
             legacy_windows=False,
         )
         console.print(_Frame(self, height=40))
-        console.save_svg(os.fspath(path), title=f"puffer train {self._env_name}")
+        picture = console.export_svg(title=f"puffer train {self._env_name}")
+        # rich names a font on a public server; a picture of ours asks no one for anything
+        picture = re.sub(r"@font-face\s*{[^}]*}", "", picture)
+        Path(path).write_text(picture, encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self

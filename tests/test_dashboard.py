@@ -639,6 +639,7 @@ def test_svg_shows_the_panel(tmp_path: Path) -> None:
     svg = (tmp_path / "panel.svg").read_text(encoding="utf-8").replace("&#160;", " ")
 
     assert svg.startswith("<svg")
+    assert "url(http" not in svg.replace('"', "")  # a picture fetches nothing
     for text in ("breakout", "score over the run", "policy loss", "128k params"):
         assert text in svg
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +45,7 @@ MAY_REACH_UP = {("registry", "vectorization"), ("registry", "integrations")}
 MAY_IMPORT_CORE = {"native", "engine"}
 MAY_NAME_SPACES = {"spaces", "native", "benchmark"}  # the latter two build some of their own
 TORCH_IN_FUNCTIONS_ONLY = {"cli", "benchmark", "__init__", "__main__"}
+FRONT_DOOR_ONLY = {"emulation"}  # packages whose files are their own affair
 BANNED_NAMES = {"utils", "util", "common", "misc", "helpers"}
 
 
@@ -120,6 +123,31 @@ def test_imports_go_down(module: Module) -> None:
         assert RANK[target] < RANK[module.name], (
             f"{module.label}:{found.line} imports {found.target}, which is not below it"
         )
+
+
+@pytest.mark.parametrize(
+    "package", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+)
+def test_files_of_a_package_import_in_no_circle(package: str) -> None:
+    files = {module.path.stem: module for module in MODULES if module.path.parent.name == package}
+    below: dict[str, set[str]] = {}
+    for name, module in files.items():
+        inside = [
+            found.target.split(".")[2]
+            for found in imports(module.tree)
+            if found.target.startswith(f"pufferlib.{package}.") and not found.for_types
+        ]
+        below[name] = {target if target in files else "__init__" for target in inside}
+    TopologicalSorter(below).prepare()  # raises CycleError, which names the files
+
+
+@every_module
+def test_others_use_what_a_package_exports(module: Module) -> None:
+    for found in imports(module.tree):
+        package, _, name = found.target.removeprefix("pufferlib.").partition(".")
+        if package in FRONT_DOOR_ONLY - {module.name} and name:
+            exported = importlib.import_module(f"pufferlib.{package}").__all__
+            assert name in exported, f"{module.label}:{found.line} imports {found.target}"
 
 
 @every_module

@@ -1,0 +1,125 @@
+"""Envs that write their rows themselves: PufferEnvs that work in place, held to their contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.buffers import Buffers
+from pufferlib.emulation.agents import AgentDicts
+from pufferlib.emulation.base import Emulated
+from pufferlib.emulation.inspection import num_agents_of, spaces_of
+from pufferlib.emulation.messages import arity, must, spell
+from pufferlib.env import PufferEnv
+from pufferlib.episodes import EpisodeStats
+
+_IN_PLACE = ("observations", "rewards", "terminals", "truncations")
+
+
+class InPlace(Emulated):
+    """A PufferEnv that works in place itself; here its answers are checked and counted.
+
+    One that answers its first reset with a dict turns out to speak dicts per agent.
+    """
+
+    _speaker: AgentDicts | None = None
+
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
+        observation_space, action_space = spaces_of(env)
+        super().__init__(
+            env, observation_space, action_space, num_agents_of(env), index=index, like=like
+        )
+
+    def _find_action_masks(self) -> str:
+        return "rows" if self.env.has_action_masks else ""
+
+    def bind(self, buffers: Buffers) -> None:
+        super().bind(buffers)
+        self._unwrapped.bind(buffers)
+
+    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+        if self._speaker is not None:
+            return self._speaker.reset(seed)
+        self.masks[:] = True
+        result = self._reset_env(seed)
+        first = result[0] if isinstance(result, tuple) and result else result
+        if isinstance(first, Mapping):
+            return self._hand_over(result)
+        if first is not None and first is not self.observations:
+            self._take("reset", "observations", first)
+        return self.observations, []
+
+    def _hand_over(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+        self._speaker = AgentDicts(self.env, self.index)
+        self._speaker.bind(_rows_of(self))
+        answer = self._speaker.begin(result)
+        self.agent_ids = self._speaker.agent_ids
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        if action is not self.actions:
+            self.actions[...] = action
+        if self._speaker is not None:
+            return self._speaker.step(self._speaker.actions)
+        try:
+            result = self.env.step(self.actions)
+        except Exception as error:
+            raise self._raised("step", error) from error
+        if not isinstance(result, tuple) or len(result) != 5:
+            wanted = "5 parts (observations, rewards, terminals, truncations, infos)"
+            raise self.broken("step", arity(wanted, result))
+        *parts, infos = result
+        for name, part in zip(_IN_PLACE, parts, strict=True):
+            if part is not getattr(self, name):  # a wrapper gave new rows
+                self._take("step", name, part)
+        if infos is not None and not isinstance(infos, Mapping | list | tuple):
+            raise self.broken("step", must("infos", "a dict, or a list of dicts", infos))
+        ended = self.terminals | self.truncations
+        if ended.any():
+            given = [infos] if isinstance(infos, Mapping) else list(infos or ())
+            for slot in np.flatnonzero(ended):
+                if slot < len(given) and isinstance(given[slot], Mapping):
+                    self._add_metrics(given[slot])
+        if not np.isfinite(self.rewards).all():
+            first = int(np.flatnonzero(~np.isfinite(self.rewards))[0])
+            raise self.broken("step", must("rewards", "finite", self.rewards), first)
+        return (*(getattr(self, name) for name in _IN_PLACE), infos)
+
+    def _take(self, method: str, name: str, part: Any) -> None:
+        rows = getattr(self, name)
+        given = np.asarray(part)
+        if given.shape != rows.shape:
+            raise self.broken(
+                method, f"`{name}` must be of shape {rows.shape}, but got shape {given.shape}."
+            )
+        is_float = rows.dtype.kind == "f"
+        if given.dtype.kind not in ("biuf" if is_float else "b" if rows.dtype == bool else "biu"):
+            raise self.broken(
+                method, f"`{name}` must be of dtype {rows.dtype}, but got {given.dtype}."
+            )
+        rows[...] = given.astype(rows.dtype)
+        if not is_float and not np.array_equal(rows, given):
+            wanted = f"within the range of {rows.dtype}"
+            raise self.broken(method, f"`{name}` must be {wanted}, but got {spell(given)}.")
+
+    def drain(self) -> EpisodeStats:
+        stats = super().drain()
+        if self._speaker is not None:
+            stats.merge(self._speaker.drain())
+        return stats
+
+
+def _rows_of(env: PufferEnv) -> Buffers:
+    return Buffers(
+        observations=env.observations,
+        actions=env.actions,
+        rewards=env.rewards,
+        terminals=env.terminals,
+        truncations=env.truncations,
+        masks=env.masks,
+        action_masks=env.action_masks,
+        final_observations=env.final_observations,
+    )

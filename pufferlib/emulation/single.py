@@ -1,0 +1,149 @@
+"""Envs of one agent: Gymnasium, legacy gym, and PufferEnvs that return their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from pufferlib.buffers import Buffers
+from pufferlib.emulation.base import MASK_KEY, MAX_REWARD, MIN_REWARD, Emulated
+from pufferlib.emulation.inspection import spaces_of
+from pufferlib.emulation.messages import arity
+from pufferlib.emulation.seeds import undisturbed
+from pufferlib.errors import EnvError
+
+
+class SingleAgent(Emulated):
+    """One agent: plain PufferEnvs and legacy gym; `Gymnasium` is the strict kind.
+
+    `reset` returns an observation or (observation, info); `step` returns four parts or five.
+    """
+
+    strict: ClassVar[bool] = False
+
+    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
+        observation_space, action_space = spaces_of(env)
+        self._step_env: Callable[[Any], Any] = env.step
+        self._watched = True
+        super().__init__(env, observation_space, action_space, index=index, like=like)
+
+    def _info_has_mask(self) -> bool:
+        if not self._takes_seed:
+            return False
+        with undisturbed():
+            _, info = self._first(self._reset_env(0))
+        return MASK_KEY in info
+
+    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+        return self.observations, [self._begin(seed)]
+
+    def _begin(self, seed: int | None) -> dict[str, Any]:
+        observation, info = self._first(self._reset_env(seed))
+        self._observe("reset", 0, observation)
+        self.masks[0] = True
+        if self.action_masks is not None:
+            self._mask("reset", 0, observation, info)
+        return info
+
+    def _first(self, result: Any) -> tuple[Any, dict[str, Any]]:
+        """Part what `reset` returned into observation and info."""
+        is_pair = isinstance(result, tuple) and len(result) == 2
+        if self.strict:
+            if not is_pair:
+                raise self.broken("reset", arity("2 parts (observation, info)", result))
+            return result[0], self._info("reset", result[1])
+        if is_pair and isinstance(result[1], dict):
+            may_be_observation = self._observation_layout.structured
+            if not may_be_observation or not self.single_observation_space.contains(result):
+                return result[0], result[1]
+        return result, {}
+
+    def bind(self, buffers: Buffers) -> None:
+        super().bind(buffers)
+        self.step = self._stepper()  # type: ignore[method-assign, assignment]
+
+    def _stepper(self) -> Callable[[Any], tuple[Any, ...]]:
+        """Return `step` over the rows at hand.
+
+        What it reads are mostly variables of this function: in a class with __getattr__ an
+        attribute costs as much as a call, and a dozen would double the price of a step.
+        """
+        observations, rewards, actions = self.observations, self.rewards, self.actions
+        terminals, truncations = self.terminals, self.truncations
+        read_action, write_observation = self._read[0], self._write[0]
+        lowest, highest = MIN_REWARD, MAX_REWARD
+
+        def step(action: Any) -> tuple[Any, ...]:
+            if action is not actions:
+                actions[...] = action
+            chosen = read_action()
+            try:
+                result = self._step_env(chosen)
+            except Exception as error:
+                raise self._raised("step", error) from error
+            try:
+                observation, reward, terminated, truncated, info = result
+            except (TypeError, ValueError):
+                observation, reward, terminated, truncated, info = self._legacy(result)
+            if type(info) is not dict:
+                info = self._info("step", info)
+            if type(reward) is not float or not lowest <= reward <= highest:
+                reward = self._reward(reward)
+            rewards[0] = reward
+            if terminated is False and truncated is False:
+                try:
+                    write_observation(observation)
+                except EnvError as error:
+                    raise self.broken("step", str(error)) from error
+                if self._watched:
+                    self._watch(observation, info)
+            else:
+                self._go_on(observation, info, terminated, truncated)
+            return observations, rewards, terminals, truncations, info
+
+        return step
+
+    def _watch(self, observation: Any, info: dict[str, Any]) -> None:
+        """Do what only some envs, or only their first steps, need."""
+        if self._steps_to_check > 0:
+            self._steps_to_check -= 1
+            self._check_bounds("step", 0)
+        if self.action_masks is not None:
+            self._mask("step", 0, observation, info)
+        self._watched = self._steps_to_check > 0 or self.action_masks is not None
+
+    def _go_on(
+        self, observation: Any, info: dict[str, Any], terminated: Any, truncated: Any
+    ) -> None:
+        """Write the rest of a step that may have been the episode's last."""
+        terminated = self._flag("terminated", terminated)
+        truncated = self._flag("truncated", truncated)
+        if terminated or truncated:
+            self._observe("step", 0, observation, final=True)
+            self.terminals[0], self.truncations[0] = terminated, not terminated
+            self._add_metrics(info)
+            self._begin(None)
+        else:
+            self._observe("step", 0, observation)
+            if self.action_masks is not None:
+                self._mask("step", 0, observation, info)
+
+    def _legacy(self, result: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Part the four of gym before 0.26; an info may say that `done` was a time limit."""
+        if self.strict or not isinstance(result, tuple | list) or len(result) != 4:
+            five = "5 parts (observation, reward, terminated, truncated, info)"
+            wanted = five if self.strict else f"4 parts (observation, reward, done, info) or {five}"
+            raise self.broken("step", arity(wanted, result))
+        observation, reward, done, info = result
+        info = self._info("step", info)
+        done = self._flag("done", done)
+        truncated = done and bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, done and not truncated, truncated, info
+
+
+class Gymnasium(SingleAgent):
+    """A Gymnasium env: `reset` returns two parts, `step` five."""
+
+    strict = True

@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 CORE := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/*.def csrc/envs/*.c) CMakeLists.txt pyproject.toml
+# An editable install knows the modules it was made with: a folder changes when one is added.
+FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 C_FILES := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/envs/*.c csrc/tests/*.c csrc/tests/*.h)
 
 .PHONY: help train test check format native bench wheel build clean
@@ -48,7 +50,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt torch
 	touch $@
 
-$(VENV)/.built: $(VENV)/.installed $(CORE)
+$(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)
 	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot,box2d,pettingzoo,sb3]"
 	touch $@
 

@@ -201,6 +201,29 @@ def action_layout(space: Space) -> ActionLayout:
     )
 
 
+def largest_space(field: str, spaces: Mapping[Any, Space]) -> Space:
+    """Return the smallest space that holds those of all agents, given by id; see PadAgents."""
+    given = list(spaces.values())
+    if all(isinstance(space, gymnasium.spaces.Discrete) and space.start == 0 for space in given):
+        return gymnasium.spaces.Discrete(max(int(space.n) for space in given))  # type: ignore[attr-defined]
+    forms = {(type(space), space.dtype, len(space.shape or ())) for space in given}
+    if len(forms) > 1 or not isinstance(given[0], gymnasium.spaces.Box):
+        kinds = ", ".join(f"{id}: {space}" for id, space in spaces.items())
+        raise UsageError(
+            f"`{field}` of padded agents must be Discrete from 0, or Boxes of one dtype and number "
+            f"of axes, but got {kinds}."
+        )
+    shape = tuple(max(sizes) for sizes in zip(*(space.shape or () for space in given), strict=True))
+    low = np.zeros(shape, given[0].dtype)
+    high = np.zeros(shape, given[0].dtype)  # padding is 0, so 0 lies within
+    for space in given:
+        assert isinstance(space, gymnasium.spaces.Box)
+        own = tuple(slice(n) for n in space.shape)
+        low[own] = np.minimum(low[own], space.low)
+        high[own] = np.maximum(high[own], space.high)
+    return gymnasium.spaces.Box(low, high, shape, given[0].dtype.type)
+
+
 def action_mask_width(space: Space) -> int:
     """Return the length of an action mask: one flag for each choice of each discrete component."""
     return sum(action_layout(space).nvec)

@@ -627,8 +627,8 @@ CASES: dict[str, Case] = {
     "zoo uneven": Case(
         Uneven,
         "`observation_space` must be the same for all agents of Uneven, but a has Box(-1.0, "
-        "1.0, (4,), float32) and b has Box(-1.0, 1.0, (5,), float32). Try supersuit's "
-        "pad_observations_v0 and pad_action_space_v0 around it.",
+        "1.0, (4,), float32) and b has Box(-1.0, 1.0, (5,), float32). Try "
+        "`pufferlib.emulation.PadAgents` around it.",
     ),
     "zoo space": Case(
         WordSpace, "`observation_space('b')` of WordSpace must be a Gymnasium space, but got 'Box'."

@@ -13,6 +13,7 @@ from pufferlib.emulation.copies import creator_of
 from pufferlib.emulation.finite import FiniteCheck
 from pufferlib.emulation.inplace import InPlace
 from pufferlib.emulation.kinds import as_rows, create
+from pufferlib.emulation.padding import PadAgents
 from pufferlib.emulation.seeds import env_seed, undisturbed
 from pufferlib.emulation.single import Gymnasium, SingleAgent
 from pufferlib.emulation.turns import TurnBased
@@ -25,6 +26,7 @@ __all__ = [
     "FiniteCheck",
     "Gymnasium",
     "InPlace",
+    "PadAgents",
     "Parallel",
     "SingleAgent",
     "TurnBased",

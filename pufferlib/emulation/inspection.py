@@ -59,8 +59,8 @@ def zoo_spaces(env: Any) -> tuple[tuple[Any, ...], Space, Space]:
             if space != first:
                 raise UsageError(
                     f"`{field}` must be the same for all agents of {name}, but {ids[0]} has "
-                    f"{first} and {id} has {space}. Try supersuit's pad_observations_v0 and "
-                    "pad_action_space_v0 around it."
+                    f"{first} and {id} has {space}. Try "
+                    "`pufferlib.emulation.PadAgents` around it."
                 )
         shared.append(first)
     return ids, shared[0], shared[1]

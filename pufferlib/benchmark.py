@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
 ROUNDS = 5
-SIM_NUM_ENVS = 8192
+SIM_NUM_SLOTS = 8192  # agents in all: enough to keep threads busy, few enough for the cache
 EMULATION_NUM_ENVS = 64
 
 
@@ -41,8 +41,8 @@ def bench_sim(
     config: Config, *, num_envs: int | None = None, threads: int | None = None, seconds: float = 3
 ) -> Result:
     """Step an env with random actions, drawn beforehand; count the steps of all agents."""
-    envs = num_envs or SIM_NUM_ENVS  # what trains best is not what shows the env's own speed
     workers = threads or config.vec.num_workers
+    envs = num_envs or max(1, SIM_NUM_SLOTS // _agents_per_env(config))
     with make(config.name, envs, workers, None, config.vec.backend, **config.env) as vecenv:
         vecenv.reset(seed=0)
         rows = random_actions(vecenv, count=16)
@@ -57,6 +57,11 @@ def bench_sim(
         return Result(
             config.name, "sim", sps, steps, taken, vecenv.num_envs, vecenv.num_workers, engine
         )
+
+
+def _agents_per_env(config: Config) -> int:
+    with make(config.name, 1, 1, **config.env) as vecenv:
+        return vecenv.agents_per_env
 
 
 def bench_train(config: Config, *, threads: int | None = None, seconds: float = 10) -> Result:

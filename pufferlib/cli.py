@@ -167,11 +167,11 @@ def _env_params(name: str, overrides: list[Any]) -> dict[str, Any]:
     return {key: loaded[key] for _, key, _ in overrides}
 
 
-def _load(name: str, overrides: list[Any], files: list[str]) -> Config:
+def _load(name: str, overrides: list[Any], files: list[str], packaged: bool = True) -> Config:
     """Read the config; the name is checked first, so that a wrong one is what gets reported."""
     from pufferlib.registry import find
 
-    return configs.load(find(name).id, overrides, files)
+    return configs.load(find(name).id, overrides, files, packaged)
 
 
 def _make(config: Config, **changes: Any) -> VectorEnv:
@@ -607,7 +607,7 @@ def _bench(words: list[str]) -> int:
         seconds = 3 if options.seconds is None else options.seconds
         costs = bench_emulation(num_envs=options.num_envs, seconds=seconds)
         return _report("emulation", costs._asdict(), options.json)
-    config = _load(options.name, overrides, options.config)
+    config = _load(options.name, overrides, options.config, packaged=options.mode == "train")
     from pufferlib.benchmark import bench_sim, bench_train
 
     if options.mode == "sim":

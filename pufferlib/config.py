@@ -178,16 +178,20 @@ class BatchShape(NamedTuple):
 
 
 def load(
-    env_name: str, overrides: Iterable[Override] = (), files: Iterable[Path | str] = ()
+    env_name: str,
+    overrides: Iterable[Override] = (),
+    files: Iterable[Path | str] = (),
+    packaged: bool = True,
 ) -> Config:
     """Read the layers for `env_name` and return the checked config.
 
+    Without `packaged` the env's own ini is left out, so that the env is what `make` gives.
     `overrides` come from `parse_overrides`, `files` are the user's. Raises UnknownNameError for a
     section or key that does not exist, and UsageError for a value that does not fit; both say where
     it was written.
     """
     values: dict[str, dict[str, Any]] = {"env": {}, **{name: {} for name in _SECTIONS}}
-    for setting in _settings(env_name, overrides, files):
+    for setting in _settings(env_name, overrides, files, packaged):
         key = setting.key.replace("-", "_")
         if setting.section == "env":
             values["env"][key] = _guess(setting.text)
@@ -374,10 +378,11 @@ class _Setting(NamedTuple):
 
 
 def _settings(
-    env_name: str, overrides: Iterable[Override], files: Iterable[Path | str]
+    env_name: str, overrides: Iterable[Override], files: Iterable[Path | str], packaged: bool
 ) -> Iterator[_Setting]:
     """Yield all layers, the weakest first."""
-    yield from _packaged_settings(env_name)
+    if packaged:
+        yield from _packaged_settings(env_name)
     for path in files:
         try:
             text = Path(path).read_text(encoding="utf-8-sig")

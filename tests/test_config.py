@@ -363,3 +363,9 @@ def test_help_needs_neither_numpy_nor_torch_nor_gymnasium() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_without_the_packaged_layer_only_what_the_user_wrote_counts() -> None:
+    assert config.load("snake").env == {"obs": "planes"}
+    assert config.load("snake", packaged=False).env == {}
+    assert config.load("snake", [("env", "vision", "3")], packaged=False).env == {"vision": 3}

@@ -236,7 +236,9 @@ static PufStatus step(Arena* env) {
 
 // ---- Observations -------------------------------------------------------------------------------
 
+enum { WIDE = 32 };
 typedef uint8_t Lanes __attribute__((vector_size(LANES)));
+typedef uint8_t Wide __attribute__((vector_size(WIDE)));
 
 // Codes of LANES cells: bodies become BODY, but OWN where they are the snake's own.
 static inline Lanes seen(const uint8_t* cells, uint8_t own) {
@@ -276,30 +278,45 @@ static inline __attribute__((always_inline)) void look_all(const Arena* env, int
     }
 }
 
-static void look_in_planes(const Arena* env) {
+// Parts a window into planes of 0 and 1, in vectors; the last one of a plane overlaps the one
+// before.
+PUF_HOT static void part(const uint8_t* window, int32_t cells, uint8_t* out) {
     static const uint8_t codes[NUM_PLANES] = {FOOD, WALL, HEAD, BODY, OWN};
+    for (int32_t plane = 0; plane < NUM_PLANES; plane++, out += cells) {
+        if (cells < WIDE) {
+            for (int32_t i = 0; i < cells; i++) out[i] = window[i] == codes[plane];
+            continue;
+        }
+        for (int32_t i = 0; i < cells; i += WIDE) {
+            int32_t at = i + WIDE <= cells ? i : cells - WIDE;
+            Wide lanes;
+            memcpy(&lanes, window + at, WIDE);
+            lanes = (Wide)(lanes == codes[plane]) & 1;
+            memcpy(out + at, &lanes, WIDE);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void part_all(const Arena* env, int32_t side) {
     const uint8_t* board = board_of(env);
-    const int32_t stride = stride_of(env), side = 2 * env->vision + 1, cells = side * side;
+    const int32_t stride = stride_of(env), corner = env->vision * (stride + 1);
     uint8_t window[(2 * MAX_VISION + 1) * (2 * MAX_VISION + 1)];
     for (int32_t agent = 0; agent < env->num_agents; agent++) {
         if (snakes_of(env)[agent].size)
-            look(board + *cell_of(env, agent, 0) - env->vision * (stride + 1), stride, side,
-                 (uint8_t)(BODY + agent), window);
+            look(board + *cell_of(env, agent, 0) - corner, stride, side, (uint8_t)(BODY + agent),
+                 window);
         else
-            memset(window, WALL, (size_t)cells);
-        uint8_t* out = puf_obs_u8(&env->slots, agent);
-        for (int32_t plane = 0; plane < NUM_PLANES; plane++, out += cells)
-            for (int32_t cell = 0; cell < cells; cell++) out[cell] = window[cell] == codes[plane];
+            memset(window, WALL, (size_t)(side * side));
+        part(window, side * side, puf_obs_u8(&env->slots, agent));
     }
 }
 
 static void observe(const Arena* env) {
+    const int32_t side = 2 * env->vision + 1;
     if (env->obs == OBS_PLANES)
-        look_in_planes(env);
-    else if (env->vision == 5)
-        look_all(env, 11);
+        side == 11 ? part_all(env, 11) : part_all(env, side);
     else
-        look_all(env, 2 * env->vision + 1);
+        side == 11 ? look_all(env, 11) : look_all(env, side);  // 11: a loop of known length
 }
 
 // ---- Picture ------------------------------------------------------------------------------------

@@ -92,6 +92,25 @@ PUF_HOT static void move(Tile* restrict tile, const CartPole* constants) {
     }
 }
 
+// The four numbers of an env's state as one vector, and four of them turned into columns or back.
+typedef float Four __attribute__((vector_size(16)));
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int32_t FourInts __attribute__((vector_size(16)));
+#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (FourInts){i, j, k, l})
+#endif
+
+static inline void turn(Four rows[4]) {
+    Four low = MIX(rows[0], rows[1], 0, 4, 1, 5), high = MIX(rows[0], rows[1], 2, 6, 3, 7);
+    Four low2 = MIX(rows[2], rows[3], 0, 4, 1, 5), high2 = MIX(rows[2], rows[3], 2, 6, 3, 7);
+    rows[0] = MIX(low, low2, 0, 1, 4, 5);
+    rows[1] = MIX(low, low2, 2, 3, 6, 7);
+    rows[2] = MIX(high, high2, 0, 1, 4, 5);
+    rows[3] = MIX(high, high2, 2, 3, 6, 7);
+}
+
 static CartPole* env_at(const PufBatch* batch, int32_t i) {
     return (CartPole*)(void*)(batch->envs + (size_t)i * batch->env_bytes);
 }
@@ -104,36 +123,56 @@ static void end(CartPole* env, PufStatus status) {
     observe(env);
 }
 
+static void gather(const PufBatch* batch, int32_t start, int32_t count, Tile* tile) {
+    const float force = env_at(batch, start)->force;
+    for (int32_t i = 0; i < count; i++)
+        tile->push[i] = batch->actions[start + i] == 1 ? force : -force;
+    for (int32_t i = 0; i < count; i += 4) {
+        Four rows[4];
+        for (int32_t k = 0; k < 4; k++) {  // past the end: the last env again
+            int32_t env = i + k < count ? i + k : count - 1;
+            memcpy(&rows[k], &env_at(batch, start + env)->x, sizeof rows[k]);
+        }
+        turn(rows);
+        memcpy(tile->x + i, &rows[0], sizeof rows[0]);
+        memcpy(tile->x_dot + i, &rows[1], sizeof rows[1]);
+        memcpy(tile->theta + i, &rows[2], sizeof rows[2]);
+        memcpy(tile->theta_dot + i, &rows[3], sizeof rows[3]);
+    }
+}
+
+static void scatter(const PufBatch* batch, int32_t start, int32_t count, const Tile* tile) {
+    float* obs = (float*)(void*)batch->observations + 4 * (size_t)start;
+    const int32_t max_steps = env_at(batch, start)->max_steps;
+    for (int32_t i = 0; i < count; i++) batch->rewards[start + i] = 1;
+    for (int32_t i = 0; i < count; i += 4) {
+        Four rows[4];
+        memcpy(&rows[0], tile->x + i, sizeof rows[0]);
+        memcpy(&rows[1], tile->x_dot + i, sizeof rows[1]);
+        memcpy(&rows[2], tile->theta + i, sizeof rows[2]);
+        memcpy(&rows[3], tile->theta_dot + i, sizeof rows[3]);
+        turn(rows);
+        for (int32_t k = 0; k < 4 && i + k < count; k++) {
+            CartPole* env = env_at(batch, start + i + k);
+            memcpy(&env->x, &rows[k], sizeof rows[k]);
+            memcpy(obs + 4 * (i + k), &rows[k], sizeof rows[k]);
+            int32_t tick = ++env->slots.tick;
+            if (tile->fallen[i + k])
+                end(env, PUF_TERMINATED);
+            else if (tick >= max_steps)
+                end(env, PUF_TRUNCATED);
+        }
+    }
+}
+
 static void step_range(PufBatch* batch, int32_t first, int32_t last) {
     Tile tile;
     memset(&tile, 0, sizeof tile);
     for (int32_t start = first; start < last; start += TILE) {
         int32_t count = last - start < TILE ? last - start : TILE;
-        const float force = env_at(batch, start)->force;
-        for (int32_t i = 0; i < count; i++) {
-            const CartPole* env = env_at(batch, start + i);
-            tile.x[i] = env->x;
-            tile.x_dot[i] = env->x_dot;
-            tile.theta[i] = env->theta;
-            tile.theta_dot[i] = env->theta_dot;
-            tile.push[i] = batch->actions[start + i] == 1 ? force : -force;
-        }
+        gather(batch, start, count, &tile);
         move(&tile, env_at(batch, start));
-        const int32_t max_steps = env_at(batch, start)->max_steps;
-        for (int32_t i = 0; i < count; i++) {
-            CartPole* env = env_at(batch, start + i);
-            float* obs = (float*)(void*)(batch->observations) + 4 * (size_t)(start + i);
-            obs[0] = env->x = tile.x[i];
-            obs[1] = env->x_dot = tile.x_dot[i];
-            obs[2] = env->theta = tile.theta[i];
-            obs[3] = env->theta_dot = tile.theta_dot[i];
-            batch->rewards[start + i] = 1;
-            int32_t tick = ++env->slots.tick;
-            if (tile.fallen[i])
-                end(env, PUF_TERMINATED);
-            else if (tick >= max_steps)
-                end(env, PUF_TRUNCATED);
-        }
+        scatter(batch, start, count, &tile);
     }
 }
 

@@ -781,6 +781,12 @@ def _stop(live: Live) -> None:
     """Live.stop for terminals that may be gone (OSError), even at the start (IndexError)."""
     with suppress(OSError, IndexError):
         live.stop()
+    # Ctrl-C in the middle of a write can leave rich's console believing that it is still buffering:
+    # what it prints from then on is never written, the cursor's return included
+    if live.console.is_terminal:
+        with suppress(OSError, ValueError):
+            live.console.file.write("\x1b[?25h")
+            live.console.file.flush()
 
 
 class LiveDashboard(Dashboard):

@@ -682,12 +682,12 @@ def test_ctrl_c_in_a_real_terminal_leaves_it_usable(terminal: tuple[int, int]) -
         env=env,
     )  # fmt: skip
     try:
-        output = read_until(leader, b"over the run")
+        output = read_until(leader, b"a word from the env")
+        assert b"over the run" in output
         assert b"\x1b[?25l" in output  # the cursor is hidden while the panel is live
         run.send_signal(signal.SIGINT)
         output += read_until(leader, b"\x1b[?25h")
         assert b"\x1b[?25h" in output
-        assert b"a word from the env" in output
         assert run.wait(10) != 0
     finally:
         run.kill()

@@ -683,6 +683,7 @@ def test_ctrl_c_in_a_real_terminal_leaves_it_usable(terminal: tuple[int, int]) -
     )  # fmt: skip
     try:
         output = read_until(leader, b"a word from the env")
+        output += read_until(leader, b"over the run")  # the panel goes on below it
         assert b"over the run" in output
         assert b"\x1b[?25l" in output  # the cursor is hidden while the panel is live
         run.send_signal(signal.SIGINT)

@@ -680,6 +680,8 @@ def test_ctrl_c_in_a_real_terminal_leaves_it_usable(terminal: tuple[int, int]) -
     run = subprocess.Popen(
         [sys.executable, "-c", RUN], stdin=follower, stdout=follower, stderr=subprocess.DEVNULL,
         env=env,
+        # a test run in the background of a shell ignores SIGINT, and its children would too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         output = read_until(leader, b"a word from the env")

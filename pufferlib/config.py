@@ -68,6 +68,8 @@ class PolicyConfig(_Section):
     hidden_size: int = option(128, "width of each layer", low=1, high=65536)
     num_layers: int = option(2, "layers of the encoder", low=1, high=1024)
     recurrent: Literal["none", "lstm", "gru", "mingru"] = option("none", "memory of the policy")
+    activation: Literal["relu", "tanh"] = option("relu", "between the layers of the encoder")
+    separate: bool = option(False, "actor and critic have an encoder each")
 
 
 @dataclass(frozen=True, kw_only=True)

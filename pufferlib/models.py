@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -29,9 +30,17 @@ from pufferlib.pytorch import (
     reset_state,
     unflatten_observations,
 )
-from pufferlib.spaces import ActionLayout, Leaf, Space, action_layout, observation_layout
+from pufferlib.spaces import (
+    ActionLayout,
+    Leaf,
+    ObservationLayout,
+    Space,
+    action_layout,
+    observation_layout,
+)
 
 Recurrent: TypeAlias = Literal["none", "lstm", "gru", "mingru"]
+Activation: TypeAlias = Literal["relu", "tanh"]
 
 
 def make_policy(
@@ -39,16 +48,24 @@ def make_policy(
     hidden_size: int | None = None,
     num_layers: int | None = None,
     recurrent: Recurrent | None = None,
+    activation: Activation = "relu",
+    separate: bool = False,
 ) -> nn.Module:
     """Build the default policy for `env`: MultiInput for Dict and Tuple, CNN for images, else MLP.
 
     None leaves a size at the default of the class that is picked. `recurrent` puts a memory of
-    `hidden_size` units between encoder and heads.
+    `hidden_size` units between encoder and heads; `separate` gives the values an encoder of their
+    own. A memory is always shared, so there is no separate one.
     """
     if recurrent not in (None, "none", *_CORES):
         raise UsageError(
             f"`recurrent` must be one of none, {', '.join(_CORES)}, but got {recurrent!r}."
             f"{did_you_mean(str(recurrent), _CORES)}"
+        )
+    if separate and recurrent not in (None, "none"):
+        raise UsageError(
+            f"`separate` must be false with a memory, which is shared, but got {recurrent=}. "
+            "Try recurrent='none'."
         )
     observation, action = policy_spaces(env)
     policy_type: type[MLP] | type[CNN] | type[MultiInput] = MLP
@@ -58,7 +75,9 @@ def make_policy(
         policy_type = CNN
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers}
     given = {name: size for name, size in sizes.items() if size is not None}
-    policy = policy_type(observation.space, action.space, **given)
+    policy = policy_type(
+        observation.space, action.space, activation=activation, separate=separate, **given
+    )
     if recurrent in (None, "none"):
         return policy
     width = feature_size(policy, observation)
@@ -71,6 +90,9 @@ def make_policy(
 class ActorCritic(nn.Module):
     """The heads that all default policies share; a subclass gives `encode`.
 
+    With `separate`, values come from features of their own: those of the critic follow those of the
+    actor, and `encode` returns both side by side.
+
     Box actions come from a Gaussian whose standard deviation is a parameter, the same in all
     states. Where a component has finite bounds, the mean begins in their middle and the standard
     deviation at half their distance, whatever the scale of the env.
@@ -79,9 +101,10 @@ class ActorCritic(nn.Module):
     center: Tensor
     scale: Tensor
 
-    def __init__(self, action_space: Space, hidden_size: int) -> None:
+    def __init__(self, action_space: Space, hidden_size: int, separate: bool = False) -> None:
         super().__init__()
         self.hidden_size = hidden_size
+        self.separate = separate
         layout = action_layout(action_space)
         self.num_logits = sum(layout.nvec)
         self.num_continuous = layout.num_continuous
@@ -96,19 +119,23 @@ class ActorCritic(nn.Module):
             self.register_buffer("scale", scale, persistent=False)
 
     def encode(self, observations: Observations) -> Tensor:
-        """Return features `[B, hidden_size]`."""
+        """Return features `[B, hidden_size]`, or `[B, 2 * hidden_size]` with `separate`."""
         raise NotImplementedError
 
     def decode(self, features: Tensor) -> tuple[Tensor, ...]:
-        """Return action parameters and values `[B]` for features `[B, hidden_size]`."""
-        # One product for both heads: features are read once, and their gradients need no sum.
-        weight = torch.cat((self.actor.weight, self.critic.weight))
-        bias = torch.cat((self.actor.bias, self.critic.bias))
-        outputs = F.linear(features, weight, bias)
-        value = outputs[:, -1]
+        """Return action parameters and values `[B]` for features as `encode` gives them."""
+        if self.separate:
+            of_actor, of_critic = features.chunk(2, 1)
+            outputs, value = self.actor(of_actor), self.critic(of_critic)[:, 0]
+        else:
+            # One product for both heads: features are read once, and their gradients need no sum.
+            weight = torch.cat((self.actor.weight, self.critic.weight))
+            bias = torch.cat((self.actor.bias, self.critic.bias))
+            joined = F.linear(features, weight, bias)
+            outputs, value = joined[:, :-1], joined[:, -1]
         if not self.num_continuous:
-            return outputs[:, :-1], value
-        mean = torch.addcmul(self.center, outputs[:, self.num_logits : -1], self.scale)
+            return outputs, value
+        mean = torch.addcmul(self.center, outputs[:, self.num_logits :], self.scale)
         std = self.log_std.exp().expand_as(mean)
         if not self.num_logits:
             return mean, std, value
@@ -128,8 +155,30 @@ def _center_and_scale(layout: ActionLayout) -> tuple[Tensor, Tensor]:
 # --- encoders -------------------------------------------------------------------------------------
 
 
-class MLP(ActorCritic):
-    """Layers of equal width with ReLU between: for vectors, and for discrete observations."""
+class EncodedActorCritic(ActorCritic):
+    """Heads over `layers`, and over `critic_layers` where the critic has its own."""
+
+    def __init__(
+        self,
+        action_space: Space,
+        hidden_size: int,
+        separate: bool,
+        make_layers: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__(action_space, hidden_size, separate)
+        self.layers = make_layers()
+        if separate:
+            self.critic_layers = make_layers()
+
+    def encode(self, observations: Observations) -> Tensor:
+        features: Tensor = self.layers(observations)
+        if self.separate:
+            return torch.cat((features, self.critic_layers(observations)), 1)
+        return features
+
+
+class MLP(EncodedActorCritic):
+    """Layers of equal width: for vectors, and for discrete observations."""
 
     def __init__(
         self,
@@ -137,8 +186,9 @@ class MLP(ActorCritic):
         action_space: Space,
         hidden_size: int = 64,
         num_layers: int = 2,
+        activation: Activation = "relu",
+        separate: bool = False,
     ) -> None:
-        super().__init__(action_space, hidden_size)
         _check_sizes(hidden_size, num_layers)
         layout = observation_layout(observation_space)
         if layout.structured:
@@ -146,19 +196,18 @@ class MLP(ActorCritic):
                 f"`observation_space` of an MLP must be no Dict or Tuple, but got "
                 f"{observation_space}. Try MultiInput."
             )
-        layers: list[nn.Module] = [
-            _vector_encoder(layout.leaves[0], hidden_size),
-            nn.ReLU(inplace=True),
-        ]
-        layers += _dense(hidden_size, hidden_size, num_layers - 1)
-        self.layers = nn.Sequential(*layers)
 
-    def encode(self, observations: Observations) -> Tensor:
-        features: Tensor = self.layers(observations)
-        return features
+        def make_layers() -> nn.Module:
+            return nn.Sequential(
+                _vector_encoder(layout.leaves[0], hidden_size),
+                _activation(activation),
+                *_dense(hidden_size, hidden_size, num_layers - 1, activation),
+            )
+
+        super().__init__(action_space, hidden_size, separate, make_layers)
 
 
-class CNN(ActorCritic):
+class CNN(EncodedActorCritic):
     """Convolutions for images `(H, W, C)` or `(C, H, W)`, then `num_layers` dense layers.
 
     The smaller of first and last axis holds the channels. From 36 pixels on it is the network of
@@ -171,8 +220,9 @@ class CNN(ActorCritic):
         action_space: Space,
         hidden_size: int = 256,
         num_layers: int = 1,
+        activation: Activation = "relu",
+        separate: bool = False,
     ) -> None:
-        super().__init__(action_space, hidden_size)
         _check_sizes(hidden_size, num_layers)
         leaf = observation_layout(observation_space).leaves[0]
         if leaf.kind != "box" or len(leaf.shape) != 3:
@@ -180,15 +230,17 @@ class CNN(ActorCritic):
                 "`observation_space` of a CNN must be a Box of shape (H, W, C) or (C, H, W), but "
                 f"got {observation_space}. Try MLP."
             )
-        self.image = ImageEncoder(leaf)
-        self.dense = nn.Sequential(*_dense(self.image.out_features, hidden_size, num_layers))
 
-    def encode(self, observations: Observations) -> Tensor:
-        features: Tensor = self.dense(self.image(observations))
-        return features
+        def make_layers() -> nn.Module:
+            image = ImageEncoder(leaf, activation)
+            return nn.Sequential(
+                image, *_dense(image.out_features, hidden_size, num_layers, activation)
+            )
+
+        super().__init__(action_space, hidden_size, separate, make_layers)
 
 
-class MultiInput(ActorCritic):
+class MultiInput(EncodedActorCritic):
     """One encoder for each leaf of a Dict or Tuple space, joined by `num_layers` dense layers.
 
     Images go through convolutions; vectors and discrete leaves become `hidden_size` features each.
@@ -200,19 +252,36 @@ class MultiInput(ActorCritic):
         action_space: Space,
         hidden_size: int = 128,
         num_layers: int = 1,
+        activation: Activation = "relu",
+        separate: bool = False,
     ) -> None:
-        super().__init__(action_space, hidden_size)
         _check_sizes(hidden_size, num_layers)
-        self.layout = observation_layout(observation_space)
-        self.encoders = nn.ModuleList()
-        width = 0
-        for leaf in self.layout.leaves:
-            encoder = ImageEncoder(leaf) if is_image(leaf) else _vector_encoder(leaf, hidden_size)
-            self.encoders.append(encoder)
-            width += encoder.out_features if isinstance(encoder, ImageEncoder) else hidden_size
-        self.dense = nn.Sequential(*_dense(width, hidden_size, num_layers))
+        layout = observation_layout(observation_space)
 
-    def encode(self, observations: Observations) -> Tensor:
+        def make_layers() -> nn.Module:
+            leaves = LeafEncoders(layout, hidden_size, activation)
+            return nn.Sequential(
+                leaves, *_dense(leaves.out_features, hidden_size, num_layers, activation)
+            )
+
+        super().__init__(action_space, hidden_size, separate, make_layers)
+
+
+class LeafEncoders(nn.Module):
+    """The leaves of a Dict or Tuple space, each through its own encoder, side by side."""
+
+    def __init__(self, layout: ObservationLayout, width: int, activation: Activation) -> None:
+        super().__init__()
+        self.layout = layout
+        self.encoders = nn.ModuleList()
+        self.out_features = 0
+        for leaf in layout.leaves:
+            image = ImageEncoder(leaf, activation) if is_image(leaf) else None
+            self.encoders.append(_vector_encoder(leaf, width) if image is None else image)
+            self.out_features += width if image is None else image.out_features
+        self.activation = _activation(activation)
+
+    def forward(self, observations: Observations) -> Tensor:
         tree = unflatten_observations(observations, self.layout)
         parts = []
         for leaf, encoder in zip(self.layout.leaves, self.encoders, strict=True):
@@ -220,7 +289,7 @@ class MultiInput(ActorCritic):
             for key in leaf.path:
                 part = part[key]
             parts.append(encoder(part))
-        features: Tensor = self.dense(F.relu(torch.cat(parts, 1)))
+        features: Tensor = self.activation(torch.cat(parts, 1))
         return features
 
 
@@ -265,7 +334,7 @@ class CategoryEncoder(nn.Module):
 class ImageEncoder(nn.Module):
     """The convolutions of a CNN: images as the env gives them in, `[B, out_features]` out."""
 
-    def __init__(self, leaf: Leaf) -> None:
+    def __init__(self, leaf: Leaf, activation: Activation = "relu") -> None:
         super().__init__()
         self.channels_last = leaf.shape[2] <= leaf.shape[0]
         height, width = leaf.shape[:2] if self.channels_last else leaf.shape[1:]
@@ -285,7 +354,7 @@ class ImageEncoder(nn.Module):
         for features, size, stride, padding in kernels:
             layers += [
                 layer_init(nn.Conv2d(channels, features, size, stride, padding)),
-                nn.ReLU(inplace=True),
+                _activation(activation),
             ]
             height, width = (
                 (length + 2 * padding - size) // stride + 1 for length in (height, width)
@@ -314,10 +383,21 @@ def _vector_encoder(leaf: Leaf, width: int) -> nn.Module:
     return VectorEncoder(leaf, width)
 
 
-def _dense(input_size: int, hidden_size: int, num_layers: int) -> list[nn.Module]:
+def _activation(name: Activation) -> nn.Module:
+    if name not in _ACTIVATIONS:
+        raise UsageError(
+            f"`activation` must be one of {', '.join(_ACTIVATIONS)}, but got {name!r}."
+            f"{did_you_mean(str(name), _ACTIVATIONS)}"
+        )
+    return _ACTIVATIONS[name]()
+
+
+def _dense(
+    input_size: int, hidden_size: int, num_layers: int, activation: Activation
+) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for _ in range(num_layers):
-        layers += [layer_init(nn.Linear(input_size, hidden_size)), nn.ReLU(inplace=True)]
+        layers += [layer_init(nn.Linear(input_size, hidden_size)), _activation(activation)]
         input_size = hidden_size
     return layers
 
@@ -478,4 +558,9 @@ _CORES: dict[str, Callable[[int, int], RecurrentCore]] = {
     "lstm": LSTM,
     "gru": GRU,
     "mingru": MinGRU,
+}
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": partial(nn.ReLU, inplace=True),
+    "tanh": nn.Tanh,
 }

@@ -148,6 +148,37 @@ def test_mlp_has_the_asked_layers_and_nothing_else() -> None:
     assert sum(p.numel() for p in policy.parameters()) == 320 + 4160 + 195
 
 
+def test_separate_nets_of_tanh_are_those_of_the_published_mujoco_results() -> None:
+    # 2 * (11*64+64 + 64*64+64), heads 64*3+3 and 64*1+1, three deviations
+    env = env_of(Box(-np.inf, np.inf, (11,)), Box(-1, 1, (3,)))
+    policy = make_policy(env, hidden_size=64, num_layers=2, activation="tanh", separate=True)
+    observations = torch.randn(8, 11)
+
+    mean, std, value = policy(observations)
+
+    assert sum(p.numel() for p in policy.parameters()) == 2 * (768 + 4160) + 195 + 65 + 3
+    assert isinstance(policy, MLP)
+    linear = [layer for layer in policy.layers if isinstance(layer, nn.Linear)]  # type: ignore[union-attr]
+    wanted = linear[1](linear[0](observations).tanh()).tanh()
+    assert_close(mean, policy.actor(wanted))
+    assert_close(std, torch.ones(8, 3))
+    assert_close(value.unsqueeze(1), policy.critic(policy.critic_layers(observations)))
+
+
+@every_observation_space
+def test_separate_nets_share_no_gradient(name: str) -> None:
+    space = OBSERVATION_SPACES[name][0]
+    policy = make_policy(env_of(space, Discrete(3)), hidden_size=16, separate=True)
+    spaces = policy_spaces(env_of(space, Discrete(3)))
+
+    output = policy_step(policy, observations_of(space, 4), None, spaces)
+    output.value.sum().backward()
+
+    for parameter_name, p in policy.named_parameters():
+        moved = p.grad is not None and bool(p.grad.any())
+        assert moved == parameter_name.startswith("critic"), parameter_name
+
+
 def test_bytes_of_images_are_scaled_and_those_of_vectors_are_not() -> None:
     image = CNN(Box(0, 255, (5, 5, 3), np.uint8), Discrete(2))
     floats = CNN(Box(0, 1, (5, 5, 3)), Discrete(2))
@@ -219,6 +250,16 @@ def test_constants_of_the_spaces_are_not_in_the_checkpoint() -> None:
         (
             lambda: make_policy(env_of(Box(0, 1, (4,)), Discrete(2)), recurrent="lsmt"),  # type: ignore[arg-type]
             "Did you mean `lstm`",
+        ),
+        (
+            lambda: make_policy(
+                env_of(Box(0, 1, (4,)), Discrete(2)), recurrent="gru", separate=True
+            ),
+            "`separate` must be false with a memory",
+        ),
+        (
+            lambda: MLP(Box(0, 1, (4,)), Discrete(2), activation="tahn"),  # type: ignore[arg-type]
+            "Did you mean `tanh`",
         ),
     ],
 )

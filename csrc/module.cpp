@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "advantage.h"
+#include "flags.h"
 #include "puffer.h"
 }
 
@@ -23,6 +24,7 @@ using Bytes = nb::ndarray<uint8_t, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using ConstFloats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
+using ConstInts = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
 using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using ConstArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
@@ -68,13 +70,13 @@ static nb::list infos() {
 // Owns a PufVec and keeps the arrays it writes to alive.
 class Vec {
  public:
-    Vec(const std::string& name, int32_t num_envs, int32_t num_threads,
+    Vec(const std::string& name, int32_t num_envs, int32_t num_threads, bool double_buffer,
         const std::vector<double>& params)
         : info_(puf_find_info(name.c_str())) {
         if (!info_) throw std::invalid_argument("unknown env: " + name);
         if ((int32_t)params.size() != info_->num_params)
             throw std::invalid_argument("wrong number of params for " + name);
-        vec_ = puf_vec_create(info_, num_envs, num_threads, params.data());
+        vec_ = puf_vec_create(info_, num_envs, num_threads, double_buffer, params.data());
         if (!vec_) throw std::invalid_argument(puf_last_error());
     }
     ~Vec() { close(); }
@@ -164,6 +166,14 @@ class Vec {
             code = puf_vec_step(vec, rows);
         }
         check(code);
+    }
+
+    // Steps half 0 or 1 in the background with the bound action rows; `finish` waits for it.
+    void begin(int32_t half) { check(puf_vec_begin(get(), half)); }
+    void finish(int32_t half) {
+        PufVec* vec = get();
+        nb::gil_scoped_release release;
+        puf_vec_finish(vec, half);
     }
 
     // Sums, not means, so that several vectors can be added up.
@@ -258,6 +268,86 @@ static void advantage(ConstFloats rewards, ConstFloats values, ConstFloats boots
                   out.data());
 }
 
+// Turns between a parent and its workers, see flags.h. One object serves either side: the parent
+// knows the descriptors that wake each worker, a worker only its own and the parent's.
+class Flags {
+ public:
+    Flags(Bytes memory, int32_t num_workers) : memory_(memory), num_workers_(num_workers) {
+        if (num_workers < 1 || memory.nbytes() < puf_flags_bytes(num_workers) ||
+            (uintptr_t)memory.data() % 64)
+            throw std::invalid_argument("flags need puf_flags_bytes of memory aligned to 64");
+        flags_ = (PufFlags*)memory.data();
+    }
+
+    // Gives workers[i] its turn; wake_fds has the descriptor of every worker.
+    void start(ConstInts workers, ConstInts wake_fds) {
+        if (wake_fds.size() != (size_t)num_workers_)
+            throw std::invalid_argument("wake_fds must have one descriptor for each worker");
+        for (size_t i = 0; i < workers.size(); i++) {
+            int32_t worker = checked(workers.data()[i]);
+            puf_flags_start(flags_, worker, wake_fds.data()[worker]);
+        }
+    }
+
+    int wait(uint32_t count, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms) {
+        return waited(
+            [&] { return puf_flags_wait(flags_, count, own_fd, life_fd, spins, timeout_ms); });
+    }
+
+    int wait_turn(int32_t worker, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms) {
+        checked(worker);
+        return waited([&] {
+            return puf_flags_wait_turn(flags_, worker, own_fd, life_fd, spins, timeout_ms);
+        });
+    }
+
+    void finish(int32_t worker, uint32_t said, int parent_fd) {
+        puf_flags_finish(flags_, checked(worker), said, parent_fd);
+    }
+
+    nb::list ready(ConstInts pending) {
+        for (size_t i = 0; i < pending.size(); i++) checked(pending.data()[i]);
+        std::vector<int32_t> out(pending.size());
+        int32_t count =
+            puf_flags_ready(flags_, pending.data(), (int32_t)pending.size(), out.data());
+        nb::list workers;
+        for (int32_t i = 0; i < count; i++) workers.append(out[(size_t)i]);
+        return workers;
+    }
+
+    uint32_t said(int32_t worker) { return puf_flags_said(flags_, checked(worker)); }
+    uint32_t progress(int32_t worker) { return puf_flags_progress(flags_, checked(worker)); }
+    void revoke(int32_t worker) { puf_flags_revoke(flags_, checked(worker)); }
+
+    nb::object progress_word(int32_t worker) {
+        size_t shape[1] = {1};
+        uint32_t* word = puf_flags_progress_word(flags_, checked(worker));
+        return nb::cast(nb::ndarray<nb::numpy, uint32_t>(word, 1, shape, nb::find(this)));
+    }
+
+ private:
+    int32_t checked(int32_t worker) {
+        if (worker < 0 || worker >= num_workers_)
+            throw std::invalid_argument("worker is not one of this vector's");
+        return worker;
+    }
+    // A signal ends the wait: Python looks at it (Ctrl-C raises), and the caller waits again.
+    template <typename Wait>
+    int waited(Wait wait) {
+        PufWaited result;
+        {
+            nb::gil_scoped_release release;
+            result = wait();
+        }
+        if (result == PUF_INTERRUPTED && PyErr_CheckSignals()) throw nb::python_error();
+        return (int)result;
+    }
+
+    Bytes memory_;
+    int32_t num_workers_;
+    PufFlags* flags_;
+};
+
 // Tells glibc to keep freed memory for the next allocation instead of giving it back to the system.
 // Each minibatch allocates the same megabytes again; without this every one of them is faulted in
 // anew, page by page.
@@ -278,14 +368,30 @@ NB_MODULE(_core, module) {
     module.def("advantage", &advantage, "rewards"_a, "values"_a, "bootstrap"_a, "terminals"_a,
                "truncations"_a, "final_values"_a, "masks"_a.none(), "ratios"_a.none(), "out"_a,
                "gamma"_a, "gae_lambda"_a, "rho_clip"_a, "c_clip"_a);
+    module.def("flags_bytes", &puf_flags_bytes, "num_workers"_a);
+    module.def("die_with_parent", &puf_die_with_parent);
+    nb::class_<Flags>(module, "Flags")
+        .def(nb::init<Bytes, int32_t>(), "memory"_a, "num_workers"_a)
+        .def("start", &Flags::start, "workers"_a, "wake_fds"_a)
+        .def("wait", &Flags::wait, "count"_a, "own_fd"_a, "life_fd"_a, "spins"_a, "timeout_ms"_a)
+        .def("wait_turn", &Flags::wait_turn, "worker"_a, "own_fd"_a, "life_fd"_a, "spins"_a,
+             "timeout_ms"_a)
+        .def("finish", &Flags::finish, "worker"_a, "said"_a, "parent_fd"_a)
+        .def("ready", &Flags::ready, "pending"_a)
+        .def("said", &Flags::said, "worker"_a)
+        .def("progress", &Flags::progress, "worker"_a)
+        .def("revoke", &Flags::revoke, "worker"_a)
+        .def("progress_word", &Flags::progress_word, "worker"_a);
     nb::class_<Vec>(module, "Vec")
-        .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&>(), "name"_a,
-             "num_envs"_a, "num_threads"_a, "params"_a)
+        .def(nb::init<const std::string&, int32_t, int32_t, bool, const std::vector<double>&>(),
+             "name"_a, "num_envs"_a, "num_threads"_a, "double_buffer"_a, "params"_a)
         .def("layout", &Vec::layout)
         .def("bind", &Vec::bind, "observations"_a, "actions"_a, "rewards"_a, "terminals"_a,
              "truncations"_a, "masks"_a, "action_masks"_a.none(), "final_observations"_a)
         .def("reset", &Vec::reset, "seed"_a)
         .def("step", &Vec::step, "actions"_a = nb::none())
+        .def("begin", &Vec::begin, "half"_a)
+        .def("finish", &Vec::finish, "half"_a)
         .def("drain", &Vec::drain)
         .def("final_returns", &Vec::final_returns)
         .def("final_lengths", &Vec::final_lengths)

@@ -1,0 +1,62 @@
+// flags.h - turns between a parent process and its workers, in memory that all of them share.
+//
+// The parent gives a worker a turn (`start`), the worker does its work and gives it back
+// (`finish`). Whoever waits looks at the memory for a moment and then sleeps in the kernel until it
+// is woken or a file descriptor that stands for the other side's life becomes readable.
+#ifndef PUF_FLAGS_H
+#define PUF_FLAGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct PufFlags PufFlags;  // lies in the shared memory itself, zeroed at first
+
+typedef enum {
+    PUF_TURN,         // the awaited turn came
+    PUF_SPOKEN,       // the other descriptor has something to read, or its peer is gone
+    PUF_TIMEOUT,      // neither in time
+    PUF_INTERRUPTED,  // a signal arrived; wait again
+} PufWaited;
+
+size_t puf_flags_bytes(int32_t num_workers);  // a multiple of 64, as the memory's address must be
+
+// ---- The parent's side ------------------------------------------------------------------------
+
+// Gives `worker` its turn; it must not have one already. `wake_fd` wakes it if it sleeps.
+void puf_flags_start(PufFlags* flags, int32_t worker, int wake_fd);
+
+// Waits until `count` turns have been given back since the memory was zeroed.
+PufWaited puf_flags_wait(PufFlags* flags, uint32_t count, int own_fd, int life_fd, int32_t spins,
+                         int32_t timeout_ms);
+
+// Writes the workers of `pending` that have given their turn back to `out`, the earliest first;
+// returns how many.
+int32_t puf_flags_ready(PufFlags* flags, const int32_t* pending, int32_t num_pending, int32_t* out);
+
+// What `finish` said of the worker's last turn, and where in its turn a worker is.
+uint32_t puf_flags_said(const PufFlags* flags, int32_t worker);
+uint32_t puf_flags_progress(const PufFlags* flags, int32_t worker);
+
+// Takes a turn back from a worker that died with it, as if it had finished.
+void puf_flags_revoke(PufFlags* flags, int32_t worker);
+
+// ---- A worker's side --------------------------------------------------------------------------
+
+PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int own_fd, int life_fd,
+                              int32_t spins, int32_t timeout_ms);
+void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t said, int parent_fd);
+
+// The worker's own word, which only it writes: shows the parent that a long turn gets on.
+uint32_t* puf_flags_progress_word(PufFlags* flags, int32_t worker);
+
+// Lets the kernel kill this process when its parent dies; 0 where that cannot be had.
+int puf_die_with_parent(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

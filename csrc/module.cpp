@@ -70,8 +70,8 @@ static nb::list infos() {
 // Owns a PufVec and keeps the arrays it writes to alive.
 class Vec {
  public:
-    Vec(const std::string& name, int32_t num_envs, int32_t num_threads, bool double_buffer,
-        const std::vector<double>& params)
+    Vec(const std::string& name, int32_t num_envs, int32_t num_threads,
+        const std::vector<double>& params, bool double_buffer)
         : info_(puf_find_info(name.c_str())) {
         if (!info_) throw std::invalid_argument("unknown env: " + name);
         if ((int32_t)params.size() != info_->num_params)
@@ -383,8 +383,8 @@ NB_MODULE(_core, module) {
         .def("revoke", &Flags::revoke, "worker"_a)
         .def("progress_word", &Flags::progress_word, "worker"_a);
     nb::class_<Vec>(module, "Vec")
-        .def(nb::init<const std::string&, int32_t, int32_t, bool, const std::vector<double>&>(),
-             "name"_a, "num_envs"_a, "num_threads"_a, "double_buffer"_a, "params"_a)
+        .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&, bool>(),
+             "name"_a, "num_envs"_a, "num_threads"_a, "params"_a, "double_buffer"_a = false)
         .def("layout", &Vec::layout)
         .def("bind", &Vec::bind, "observations"_a, "actions"_a, "rewards"_a, "terminals"_a,
              "truncations"_a, "masks"_a, "action_masks"_a.none(), "final_observations"_a)

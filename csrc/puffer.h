@@ -27,10 +27,15 @@ const PufEnvInfo* puf_find_info(const char* name);  // NULL when unknown
 typedef struct PufPool PufPool;
 typedef void (*PufJob)(void* context, int32_t item);
 
-PufPool* puf_pool_create(int32_t num_workers);  // the caller is worker 0
+// The caller is worker 0; in a pool `apart` it is none, and jobs can run in the background.
+PufPool* puf_pool_create(int32_t num_workers, bool apart);
 // Runs the job once for each item in 0..num_items-1, on any thread; returns when all are done.
 void puf_pool_run(PufPool* pool, int32_t num_items, PufJob job, void* context);
-void puf_pool_destroy(PufPool* pool);
+// The same in a pool apart, for items from `first` on, as two calls. At most two jobs may be begun
+// and not finished; `finish` waits for the oldest of them. `run` only when there is none.
+void puf_pool_begin(PufPool* pool, int32_t first, int32_t num_items, PufJob job, void* context);
+void puf_pool_finish(PufPool* pool);
+void puf_pool_destroy(PufPool* pool);  // what was begun may be left undone
 
 // ---- A vector of envs -------------------------------------------------------------------------
 
@@ -51,9 +56,10 @@ typedef struct {
     uint8_t* action_masks;  // NULL unless the layout asks for them
 } PufBuffers;
 
-// `params` has one value per row of the info's table. Threads are started here.
+// `params` has one value per row of the info's table. Threads are started here. A double-buffered
+// vec has an even number of envs, and its caller steps none of them itself.
 PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
-                       const double* params);
+                       bool double_buffer, const double* params);
 void puf_vec_destroy(PufVec* vec);
 
 const PufBatch* puf_vec_batch(const PufVec* vec);
@@ -63,13 +69,20 @@ PufCode puf_vec_step(PufVec* vec, const void* actions);  // NULL: the bound acti
 void puf_vec_drain(PufVec* vec, PufStats* stats);        // since the last drain, in block order
 PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
 
+// A double-buffered vec steps half 0 or 1 of its envs in the background, with the bound action
+// rows. From `begin` to `finish` the rows of that half belong to the threads; the other half may be
+// begun meanwhile. `finish` returns at once where nothing runs. All other calls wait for both
+// halves.
+PufCode puf_vec_begin(PufVec* vec, int32_t half);
+void puf_vec_finish(PufVec* vec, int32_t half);
+
 // Return and length of the episode that ended in a slot; valid where a flag is set, until step.
 const float* puf_vec_final_returns(const PufVec* vec);
 const int32_t* puf_vec_final_lengths(const PufVec* vec);
 
 // One env's whole state: struct, arena, rng, running sums, observation and mask rows.
 size_t puf_vec_snapshot_bytes(const PufVec* vec);
-PufCode puf_vec_snapshot(const PufVec* vec, int32_t env, uint8_t* out);
+PufCode puf_vec_snapshot(PufVec* vec, int32_t env, uint8_t* out);
 PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from);
 
 // The seed of env `index` in a run with `seed`; env 0 gets `seed` itself. 63 bits.

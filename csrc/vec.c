@@ -2,6 +2,7 @@
 //
 // Envs are cut into blocks whose size depends on their number alone. A block is stepped by one
 // thread and has statistics of its own, so neither rows nor sums depend on the number of threads.
+// Where that number is even no block lies in both halves, so that each half can step by itself.
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,8 +29,11 @@ struct PufVec {
     PufBatch batch;  // first: an env's batch pointer is also its vec
     const PufEnvInfo* info;
     PufPool* pool;
+    int32_t half_envs, half_blocks;  // the first half is all there is where envs are odd in number
     int32_t block_envs, num_blocks;
     Block* blocks;
+    int32_t running[2], num_running;  // halves in the background, the oldest first
+    bool double_buffer;
     float *returns, *final_returns;  // [slots] running; of the episode that ended last
     int32_t *lengths, *final_lengths;
     const int32_t* bound_actions;
@@ -130,11 +134,17 @@ static void place_envs(PufVec* vec, const double* params) {
 }
 
 PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
-                       const double* params) {
+                       bool double_buffer, const double* params) {
     if (num_envs < 1 || num_threads < 1 || num_threads > 1024) {
         puf_fail(PUF_BAD_ARGUMENT,
                  "`num_envs` must be at least 1 and threads in 1..1024, but got %d and %d.",
                  num_envs, num_threads);
+        return NULL;
+    }
+    if (double_buffer && num_envs % 2) {
+        puf_fail(PUF_BAD_ARGUMENT,
+                 "`num_envs` must be even to be double-buffered, but got %d. Try %d.", num_envs,
+                 num_envs + 1);
         return NULL;
     }
     if (check_params(info, params)) return NULL;
@@ -158,9 +168,12 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
 
     size_t num_slots = (size_t)num_envs * (size_t)layout.agents;
     size_t env_bytes = (info->env_bytes + layout.arena + 63) / 64 * 64;
-    int32_t block_envs = (num_envs + NUM_BLOCKS - 1) / NUM_BLOCKS;
+    int32_t halves = num_envs % 2 ? 1 : 2;
+    int32_t half_envs = num_envs / halves;
+    int32_t block_envs = (half_envs + NUM_BLOCKS / halves - 1) / (NUM_BLOCKS / halves);
     if (block_envs > MAX_BLOCK) block_envs = MAX_BLOCK;
-    int32_t num_blocks = (num_envs + block_envs - 1) / block_envs;
+    int32_t half_blocks = (half_envs + block_envs - 1) / block_envs;
+    int32_t num_blocks = halves * half_blocks;
     size_t total = 0;
     size_t vec_at = carve(&total, sizeof(PufVec));
     size_t blocks_at = carve(&total, (size_t)num_blocks * sizeof(Block));
@@ -190,8 +203,11 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
                   .action_words = layout.actions.num_discrete + layout.actions.num_continuous,
                   .mask_width = mask_width},
         .info = info,
+        .half_envs = half_envs,
+        .half_blocks = half_blocks,
         .block_envs = block_envs,
         .num_blocks = num_blocks,
+        .double_buffer = double_buffer,
         .blocks = (Block*)(void*)(memory + blocks_at),
         .returns = (float*)(void*)(memory + returns_at),
         .final_returns = (float*)(void*)(memory + final_returns_at),
@@ -199,7 +215,8 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
         .final_lengths = (int32_t*)(void*)(memory + final_lengths_at),
     };
     place_envs(vec, params);
-    vec->pool = puf_pool_create(num_threads < num_blocks ? num_threads : num_blocks);
+    int32_t useful = double_buffer ? half_blocks : num_blocks;
+    vec->pool = puf_pool_create(num_threads < useful ? num_threads : useful, double_buffer);
     if (!vec->pool) {
         free(memory);
         return NULL;
@@ -213,12 +230,31 @@ void puf_vec_destroy(PufVec* vec) {
     free(vec);  // the first piece of the one allocation
 }
 
+static bool is_running(const PufVec* vec, int32_t half) {
+    for (int32_t i = 0; i < vec->num_running; i++)
+        if (vec->running[i] == half) return true;
+    return false;
+}
+
+void puf_vec_finish(PufVec* vec, int32_t half) {
+    while (is_running(vec, half)) {  // the pool finishes in the order of their beginning
+        puf_pool_finish(vec->pool);
+        vec->running[0] = vec->running[1];
+        vec->num_running--;
+    }
+}
+
+static void wait_for_all(PufVec* vec) {
+    while (vec->num_running) puf_vec_finish(vec, vec->running[0]);
+}
+
 const PufBatch* puf_vec_batch(const PufVec* vec) { return &vec->batch; }
 const float* puf_vec_final_returns(const PufVec* vec) { return vec->final_returns; }
 const int32_t* puf_vec_final_lengths(const PufVec* vec) { return vec->final_lengths; }
 
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
     PufBatch* batch = &vec->batch;
+    wait_for_all(vec);
     if (!buffers->observations || !buffers->actions || !buffers->final_observations ||
         !buffers->rewards || !buffers->terminals || !buffers->truncations || !buffers->masks ||
         (batch->layout.action_masks && !buffers->action_masks))
@@ -242,7 +278,9 @@ static PufVec* vec_of(const PufSlots* slots) { return (PufVec*)(void*)slots->bat
 void puf_sample(const PufSlots* slots) {
     PufVec* vec = vec_of(slots);
     int32_t env = slots->first / vec->batch.agents_per_env;
-    PufStats* stats = &vec->blocks[env / vec->block_envs].stats;
+    int32_t block =
+        env / vec->half_envs * vec->half_blocks + env % vec->half_envs / vec->block_envs;
+    PufStats* stats = &vec->blocks[block].stats;
     stats->samples++;
     for (int32_t i = 0; i < vec->info->num_metrics; i++) {
         float value;
@@ -315,11 +353,18 @@ static void close_episodes(PufVec* vec, PufStats* stats, int32_t first, int32_t 
     }
 }
 
+// Envs [first, last) of a block.
+static void block_range(const PufVec* vec, int32_t block, int32_t* first, int32_t* last) {
+    int32_t half = block / vec->half_blocks, end = (half + 1) * vec->half_envs;
+    *first = half * vec->half_envs + block % vec->half_blocks * vec->block_envs;
+    *last = *first + vec->block_envs;
+    if (*last > end) *last = end;
+}
+
 static void step_block(PufVec* vec, int32_t block) {
     PufBatch* batch = &vec->batch;
-    int32_t first = block * vec->block_envs;
-    int32_t last = first + vec->block_envs;
-    if (last > batch->num_envs) last = batch->num_envs;
+    int32_t first, last;
+    block_range(vec, block, &first, &last);
     int32_t first_slot = first * batch->agents_per_env;
     int32_t count = (last - first) * batch->agents_per_env;
     memset(batch->rewards + first_slot, 0, (size_t)count * sizeof(float));
@@ -339,9 +384,9 @@ static void step_job(void* context, int32_t block) { step_block(context, block);
 static void reset_job(void* context, int32_t block) {
     PufVec* vec = context;
     PufBatch* batch = &vec->batch;
-    int32_t last = (block + 1) * vec->block_envs;
-    if (last > batch->num_envs) last = batch->num_envs;
-    for (int32_t i = block * vec->block_envs; i < last; i++) {
+    int32_t first, last;
+    block_range(vec, block, &first, &last);
+    for (int32_t i = first; i < last; i++) {
         uint8_t* env = batch->envs + (size_t)i * batch->env_bytes;
         PufSlots* slots = (PufSlots*)(void*)env;
         slots->rng.state = puf_mix64(puf_env_seed(vec->seed, (uint64_t)i) + 1);
@@ -353,6 +398,7 @@ static void reset_job(void* context, int32_t block) {
 PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
     PufBatch* batch = &vec->batch;
     if (!batch->observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before reset");
+    wait_for_all(vec);
     size_t num_slots = (size_t)batch->num_envs * (size_t)batch->agents_per_env;
     vec->seed = seed;
     memset(batch->rewards, 0, num_slots * sizeof(float));
@@ -367,12 +413,26 @@ PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
 
 PufCode puf_vec_step(PufVec* vec, const void* actions) {
     if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before step");
+    wait_for_all(vec);
     vec->batch.actions = actions ? actions : vec->bound_actions;
     puf_pool_run(vec->pool, vec->num_blocks, step_job, vec);
+    vec->batch.actions = vec->bound_actions;  // what a half reads; theirs are the caller's again
+    return PUF_OK;
+}
+
+PufCode puf_vec_begin(PufVec* vec, int32_t half) {
+    if (!vec->double_buffer || half < 0 || half > 1)
+        return puf_fail(PUF_BAD_ARGUMENT, "half must be 0 or 1 of a double-buffered vec");
+    if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before begin");
+    if (is_running(vec, half))
+        return puf_fail(PUF_BAD_ARGUMENT, "half %d must be finished before it begins again", half);
+    vec->running[vec->num_running++] = half;
+    puf_pool_begin(vec->pool, half * vec->half_blocks, vec->half_blocks, step_job, vec);
     return PUF_OK;
 }
 
 void puf_vec_drain(PufVec* vec, PufStats* out) {
+    wait_for_all(vec);
     *out = (PufStats){0};
     for (int32_t b = 0; b < vec->num_blocks; b++) {
         PufStats* stats = &vec->blocks[b].stats;
@@ -396,6 +456,7 @@ PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas) {
         return puf_fail(PUF_BAD_ARGUMENT, "env must be in 0..%d, but got %d.",
                         vec->batch.num_envs - 1, env);
     if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before render");
+    wait_for_all(vec);
     vec->info->render(vec->batch.envs + (size_t)env * vec->batch.env_bytes, canvas);
     return PUF_OK;
 }
@@ -444,7 +505,8 @@ size_t puf_vec_snapshot_bytes(const PufVec* vec) {
            agents * (sizeof(float) + sizeof(int32_t) + batch->obs_bytes + 1 + mask);
 }
 
-static PufCode check_snapshot(const PufVec* vec, int32_t env) {
+static PufCode check_snapshot(PufVec* vec, int32_t env) {
+    wait_for_all(vec);
     if (env < 0 || env >= vec->batch.num_envs)
         return puf_fail(PUF_BAD_ARGUMENT, "env must be in 0..%d, but got %d.",
                         vec->batch.num_envs - 1, env);
@@ -453,9 +515,9 @@ static PufCode check_snapshot(const PufVec* vec, int32_t env) {
     return PUF_OK;
 }
 
-PufCode puf_vec_snapshot(const PufVec* vec, int32_t env, uint8_t* out) {
+PufCode puf_vec_snapshot(PufVec* vec, int32_t env, uint8_t* out) {
     PufCode code = check_snapshot(vec, env);
-    if (!code) visit((PufVec*)vec, env, out, save_piece);
+    if (!code) visit(vec, env, out, save_piece);
     return code;
 }
 

@@ -84,12 +84,13 @@ static inline uint8_t* rig_add(Rig* rig, size_t row_bytes) {
 }
 
 // A bound vec, not reset yet; `params` NULL: the defaults. `vec` is NULL where the core refused.
-static inline Rig rig_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
-                             const double* params) {
+static inline Rig rig_create_as(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
+                                bool double_buffer, const double* params) {
     Rig rig = {.info = info};
     double defaults[PUF_MAX_PARAMS];
     rig_defaults(info, defaults);
-    rig.vec = puf_vec_create(info, num_envs, num_threads, params ? params : defaults);
+    rig.vec =
+        puf_vec_create(info, num_envs, num_threads, double_buffer, params ? params : defaults);
     if (!rig.vec) return rig;
     rig.batch = puf_vec_batch(rig.vec);
     rig.num_slots = num_envs * rig.batch->agents_per_env;
@@ -108,6 +109,11 @@ static inline Rig rig_create(const PufEnvInfo* info, int32_t num_envs, int32_t n
     if (puf_vec_bind(rig.vec, &buffers)) abort();
     memset(rig.actions, 0, 4 * (size_t)rig.num_slots * (size_t)rig.batch->action_words);
     return rig;
+}
+
+static inline Rig rig_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
+                             const double* params) {
+    return rig_create_as(info, num_envs, num_threads, false, params);
 }
 
 static inline void rig_destroy(Rig* rig) {

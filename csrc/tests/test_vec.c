@@ -303,7 +303,7 @@ static void test_env_0_gets_the_seed_and_the_others_differ(void) {
 static bool refused(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
                     const double* values, const char* named, const char* given) {
     puf_fail(PUF_OK, "%s", "");
-    PufVec* vec = puf_vec_create(info, num_envs, num_threads, values);
+    PufVec* vec = puf_vec_create(info, num_envs, num_threads, false, values);
     const char* line = puf_last_error();
     bool good = !vec && strstr(line, named) && strstr(line, given) && !strchr(line, '\n');
     puf_vec_destroy(vec);
@@ -324,11 +324,13 @@ static void test_what_does_not_fit_is_refused_in_one_line(void) {
     CHECK(refused(info, 1, 1, (double[]){2, 5, (double)NAN, 0}, "`gain`", "nan"));
     CHECK(refused(info, 1, 1, (double[]){2, 5, (double)INFINITY, 0}, "`gain`", "inf"));
     CHECK(refused(info, 1, 1, (double[]){2, 5, 1, 3}, "`flavour`", "3"));
+    PufVec* odd = puf_vec_create(info, 5, 1, true, good);
+    CHECK(!odd && strstr(puf_last_error(), "`num_envs` must be even"));
     PufEnvInfo bad = *info;
     bad.shape = NULL;  // leaves the layout with no agents
     CHECK(refused(&bad, 1, 1, good, "`probe`", "layout"));
 
-    PufVec* vec = puf_vec_create(info, 2, 1, good);
+    PufVec* vec = puf_vec_create(info, 2, 1, false, good);
     CHECK(puf_vec_reset(vec, 1) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "bind"));
     CHECK(puf_vec_step(vec, NULL) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "bind"));
     CHECK(puf_vec_bind(vec, &(PufBuffers){0}) == PUF_BAD_ARGUMENT);
@@ -433,6 +435,15 @@ static uint64_t play(Rig* rig, PufRng* rng, int32_t steps) {
 
 enum { STEPS = 40 };
 
+// Whether an env has drawn a random number since the last reset with `seed`.
+static bool has_drawn(const Rig* rig, uint64_t seed) {
+    for (int32_t i = 0; i < rig->batch->num_envs; i++) {
+        PufSlots* slots = (PufSlots*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
+        if (slots->rng.state != puf_mix64(puf_env_seed(seed, (uint64_t)i) + 1)) return true;
+    }
+    return false;
+}
+
 static void test_rows_and_statistics_do_not_depend_on_the_number_of_threads(void) {
     for (int32_t i = 0; i < puf_num_infos(); i++) {
         const PufEnvInfo* info = puf_info(i);
@@ -462,12 +473,115 @@ static void test_rows_and_statistics_do_not_depend_on_the_number_of_threads(void
                 puf_vec_reset(rig.vec, 8);
                 other_seed = hash_rows(&rig, 0);
                 other_seed = play(&rig, &rng, STEPS) + other_seed;
-                CHECK(other_seed != first_hash);
+                CHECK((other_seed != first_hash) == has_drawn(&rig, 8));
             }
             CHECK(rig_guards_hold(&rig));
             rig_destroy(&rig);
         }
     }
+}
+
+// Bytes of one env's rows that a step of `rig` must reproduce.
+static uint64_t hash_env(const Rig* rig, int32_t env, uint64_t hash) {
+    size_t agents = (size_t)rig->batch->agents_per_env, first = (size_t)env * agents;
+    size_t row = rig->batch->obs_bytes;
+    hash = mix_rows(hash, rig->obs_u8 + first * row, agents * row);
+    hash = mix_rows(hash, rig->rewards + first, 4 * agents);
+    hash = mix_rows(hash, rig->terminals + first, agents);
+    hash = mix_rows(hash, rig->truncations + first, agents);
+    return mix_rows(hash, rig->masks + first, agents);
+}
+
+static uint64_t hash_half(const Rig* rig, int32_t half, uint64_t hash) {
+    int32_t envs = rig->batch->num_envs / 2;
+    for (int32_t env = half * envs; env < (half + 1) * envs; env++) hash = hash_env(rig, env, hash);
+    return hash;
+}
+
+// Actions are drawn in `script`, so that none changes while a half that reads them is under way.
+static void play_in_halves(Rig* rig, Rig* script, PufRng* rng, int32_t steps, uint64_t hashes[2]) {
+    size_t words = (size_t)rig->num_slots / 2 * (size_t)rig->batch->action_words;
+    for (int32_t i = 0; i <= steps; i++) {
+        if (i < steps) rig_act(script, rng);
+        for (int32_t half = 0; half < 2; half++) {
+            size_t first = (size_t)half * words;
+            puf_vec_finish(rig->vec, half);  // the other half goes on while this one is read
+            if (i > 0) hashes[half] = hash_half(rig, half, hashes[half]);
+            if (i == steps) continue;
+            memcpy(rig->actions + first, script->actions + first, 4 * words);
+            CHECK(puf_vec_begin(rig->vec, half) == PUF_OK);
+        }
+    }
+}
+
+static void test_halves_in_the_background_play_the_same_game(void) {
+    for (int32_t i = 0; i < puf_num_infos(); i++) {
+        const PufEnvInfo* info = puf_info(i);
+        double values[PUF_MAX_PARAMS];
+        short_episodes(info, values);
+        int32_t num_envs = some_envs(info, values) / 2 * 2;
+        Rig whole = rig_create(info, num_envs, 1, values);
+        PufRng rng = {42};
+        uint64_t expected[2] = {1, 1};
+        PufStats expected_stats, stats;
+        puf_vec_reset(whole.vec, 7);
+        for (int32_t k = 0; k < STEPS; k++) {
+            rig_act(&whole, &rng);
+            puf_vec_step(whole.vec, NULL);
+            for (int32_t half = 0; half < 2; half++)
+                expected[half] = hash_half(&whole, half, expected[half]);
+        }
+        uint64_t last_rows = hash_rows(&whole, 1);
+        puf_vec_drain(whole.vec, &expected_stats);
+        for (int32_t threads = 1; threads <= 3; threads++) {
+            Rig rig = rig_create_as(info, num_envs, threads, true, values);
+            PufRng same = {42};
+            uint64_t hashes[2] = {1, 1};
+            puf_vec_reset(rig.vec, 7);
+            play_in_halves(&rig, &whole, &same, STEPS, hashes);
+            puf_vec_drain(rig.vec, &stats);
+            bool equal = hashes[0] == expected[0] && hashes[1] == expected[1];
+            if (!equal) fprintf(stderr, "%s: %d threads\n", info->name, threads);
+            CHECK(equal);
+            CHECK(hash_rows(&rig, 1) == last_rows);
+            CHECK(!memcmp(&stats, &expected_stats, sizeof stats));
+            CHECK(rig_guards_hold(&rig));
+            rig_destroy(&rig);
+        }
+        rig_destroy(&whole);
+    }
+}
+
+static void test_every_other_call_waits_for_what_is_under_way(void) {
+    Rig rig = rig_create_as(&puf_env_probe, 200, 2, true, (double[]){2, 5, 1, 0});
+    RigRows kept = rig_rows(puf_vec_snapshot_bytes(rig.vec));
+    PufCanvas canvas = {rig_at(kept), 0, 0};
+    PufStats stats;
+    puf_vec_reset(rig.vec, 1);
+    for (int32_t round = 0; round < 60; round++) {
+        CHECK(puf_vec_begin(rig.vec, 0) == PUF_OK);
+        CHECK(puf_vec_begin(rig.vec, 0) == PUF_BAD_ARGUMENT);
+        CHECK(puf_vec_begin(rig.vec, 1) == PUF_OK);
+        if (round % 6 == 0) puf_vec_snapshot(rig.vec, 199, rig_at(kept));
+        if (round % 6 == 1) puf_vec_restore(rig.vec, 199, rig_at(kept));
+        if (round % 6 == 2) puf_vec_drain(rig.vec, &stats);
+        if (round % 6 == 3) puf_vec_render(rig.vec, 0, &canvas);
+        if (round % 6 == 4) puf_vec_step(rig.vec, NULL);
+        if (round % 6 == 5) puf_vec_reset(rig.vec, 1);
+        CHECK(rig.obs[0] == (float)(round % 6 == 5 ? 0 : round % 6 == 4 ? 1 : (round % 6 + 1) % 5));
+        puf_vec_finish(rig.vec, 0);
+        puf_vec_finish(rig.vec, 1);
+    }
+    CHECK(puf_vec_begin(rig.vec, 2) == PUF_BAD_ARGUMENT);
+    CHECK(puf_vec_begin(rig.vec, -1) == PUF_BAD_ARGUMENT);
+    puf_vec_begin(rig.vec, 1);
+    rig_rows_free(kept);
+    rig_destroy(&rig);  // with a half under way
+
+    Rig plain = probe_rig(2, 1, 1, 5);
+    puf_vec_reset(plain.vec, 1);
+    CHECK(puf_vec_begin(plain.vec, 0) == PUF_BAD_ARGUMENT);
+    rig_destroy(&plain);
 }
 
 static void test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec(void) {
@@ -503,17 +617,6 @@ static void test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec(void) 
         rig_destroy(&rig);
         rig_destroy(&other);
     }
-}
-
-// Bytes of env 1's rows that a step of `rig` must reproduce.
-static uint64_t hash_env(const Rig* rig, int32_t env, uint64_t hash) {
-    size_t agents = (size_t)rig->batch->agents_per_env, first = (size_t)env * agents;
-    size_t row = rig->batch->obs_bytes;
-    hash = mix_rows(hash, rig->obs_u8 + first * row, agents * row);
-    hash = mix_rows(hash, rig->rewards + first, 4 * agents);
-    hash = mix_rows(hash, rig->terminals + first, agents);
-    hash = mix_rows(hash, rig->truncations + first, agents);
-    return mix_rows(hash, rig->masks + first, agents);
 }
 
 static void test_a_snapshot_of_one_env_moves_to_another_place(void) {
@@ -620,6 +723,8 @@ int main(void) {
     test_what_does_not_fit_is_refused_in_one_line();
     test_names_are_unique_and_tables_complete();
     test_rows_and_statistics_do_not_depend_on_the_number_of_threads();
+    test_halves_in_the_background_play_the_same_game();
+    test_every_other_call_waits_for_what_is_under_way();
     test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec();
     test_a_snapshot_of_one_env_moves_to_another_place();
     test_cut_episodes_end_with_the_observation_of_uncut_ones();

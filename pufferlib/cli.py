@@ -335,6 +335,13 @@ def _eval(words: list[str]) -> int:
         policy = make_policy(vecenv, **config.to_dict()["policy"])
         saved = checkpoint.load(folder / CHECKPOINT)
         checkpoint.restore_module(policy, saved.tensors, "policy/")
+        norm = None
+        if config.train.norm_obs:
+            from pufferlib.normalisation import ObservationNorm
+            from pufferlib.pytorch import policy_spaces
+
+            norm = ObservationNorm(policy_spaces(vecenv).observation)
+            checkpoint.restore_module(norm, saved.tensors, "observation_norm/")
         film = _Film(options.gif) if options.gif else None
         scores = evaluate_policy(
             vecenv,
@@ -342,6 +349,7 @@ def _eval(words: list[str]) -> int:
             options.episodes,
             deterministic=options.deterministic,
             seed=options.seed,
+            normalise=norm,
             on_frame=film.add if film else None,
         )
     if film:

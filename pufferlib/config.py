@@ -94,8 +94,10 @@ class TrainConfig(_Section):
 
     gamma: float = option(0.99, "discount per step", low=0, high=1)
     gae_lambda: float = option(0.95, "0: one-step advantage, 1: full returns", low=0, high=1)
-    reward_clip: float | None = option(None, "rewards are cut to +-this", low=0)
-    reward_scale: float = option(1.0, "rewards are multiplied by this, then clipped")
+    reward_scale: float = option(1.0, "rewards are multiplied by this")
+    norm_reward: bool = option(False, "then divided by the running deviation of returns")
+    reward_clip: float | None = option(None, "then cut to +-this", low=0)
+    norm_obs: bool = option(False, "the policy sees observations of mean 0 and deviation 1")
 
     clip_coef: float = option(0.2, "how far the policy's ratio may leave 1", low=0)
     vf_coef: float = option(0.5, "weight of the value loss", low=0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
@@ -26,6 +26,7 @@ def evaluate_policy(
     *,
     deterministic: bool = False,
     seed: int = 0,
+    normalise: Callable[[Tensor], Tensor] | None = None,
     on_frame: Callable[[NDArray[np.uint8]], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
@@ -36,15 +37,16 @@ def evaluate_policy(
     did count. The env's own metrics come from it by the step: where counted and other episodes end
     in the very same step, its mean over both stands for the counted ones.
 
-    `policy` is put into eval mode meanwhile. `on_frame` gets a picture of env 0 before each step,
-    `on_progress` the number of episodes that count after each.
+    `policy` is put into eval mode meanwhile, and sees observations through `normalise`, which is
+    `trainer.observation_norm` of a run with `norm_obs`. `on_frame` gets a picture of env 0 before
+    each step, `on_progress` the number of episodes that count after each.
     """
     if episodes < 1:
         raise UsageError(f"`episodes` must be at least 1, but got {episodes}.")
     was_training = policy.training
     policy.eval()
     try:
-        return _play(env, policy, episodes, deterministic, seed, on_frame, on_progress)
+        return _play(env, policy, episodes, deterministic, seed, normalise, on_frame, on_progress)
     finally:
         policy.train(was_training)
 
@@ -55,6 +57,7 @@ def _play(
     episodes: int,
     deterministic: bool,
     seed: int,
+    normalise: Callable[[Tensor], Tensor] | None,
     on_frame: Callable[[NDArray[np.uint8]], None] | None,
     on_progress: Callable[[int], None] | None,
 ) -> dict[str, float]:
@@ -75,6 +78,8 @@ def _play(
             if picture is not None:
                 on_frame(picture)
         observations = torch.from_numpy(batch.observations).to(device)
+        if normalise is not None:
+            observations = normalise(observations)
         masks = env.action_masks
         legal = None if masks is None else torch.from_numpy(masks).to(device)
         present |= batch.masks

@@ -6,7 +6,7 @@ j-th stretch of slot n. Everything is stored once, where the policy's device is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,20 @@ class Rollout:
         self.states: list[State] = [None] * self.num_stretches  # before each stretch, [N, ...]
         self.all_present = True  # no slot was ever masked: losses may skip the masks
 
+    def by_slot(self, part: Tensor) -> Tensor:
+        """Return a part [S, T] as [N, steps]: the stretches of each slot joined in time."""
+        if self.num_stretches == 1:
+            return part
+        stretches = part.view(self.num_stretches, self.num_slots, self.horizon)
+        return stretches.transpose(0, 1).flatten(1)
+
+    def by_segment(self, part: Tensor) -> Tensor:
+        """Undo `by_slot`."""
+        if self.num_stretches == 1:
+            return part
+        slots = part.view(self.num_slots, self.num_stretches, self.horizon)
+        return slots.transpose(0, 1).flatten(0, 1)
+
     def initial_state(self) -> State:
         """Return the recurrent state before each segment, [S, ...]; None if there is none."""
         if all(state is None for state in self.states):
@@ -98,14 +112,14 @@ def collect(
     rollout: Rollout,
     carry: Carry,
     *,
-    reward_scale: float,
-    reward_clip: float | None,
     generator: torch.Generator,
     profiler: Profiler,
+    normalise: Callable[[Tensor], Tensor] | None = None,
 ) -> Carry:
-    """Fill `rollout` with the next steps of every slot.
+    """Fill `rollout` with the next steps of every slot, as the env gives them.
 
-    Sync vector envs only: each batch must hold all slots in order.
+    The policy sees observations through `normalise`. Sync vector envs only: each batch must hold
+    all slots in order.
     """
     batch, state, resets = carry
     device = rollout.values.device
@@ -129,7 +143,8 @@ def collect(
                     action_masks = _to(device, vecenv.action_masks)
                     rollout.action_masks[rows, t] = action_masks
             with in_forward:
-                output = policy_step(policy, observations, state, spaces)
+                seen = observations if normalise is None else normalise(observations)
+                output = policy_step(policy, seen, state, spaces)
                 actions, logprobs = sample(output, spaces.action, action_masks, generator)
                 state = output.state
             with in_store:
@@ -140,12 +155,7 @@ def collect(
                 vecenv.send(actions.cpu().numpy())
                 batch = vecenv.recv()
             with in_store:
-                rewards = _to(device, batch.rewards)
-                if reward_scale != 1.0:
-                    rewards = rewards * reward_scale
-                if reward_clip is not None:
-                    rewards = rewards.clamp(-reward_clip, reward_clip)
-                rollout.rewards[rows, t] = rewards
+                rollout.rewards[rows, t] = _to(device, batch.rewards)
                 rollout.terminals[rows, t] = _to(device, batch.terminals)
                 rollout.truncations[rows, t] = _to(device, batch.truncations)
                 ended = batch.terminals | batch.truncations
@@ -153,7 +163,7 @@ def collect(
             if batch.truncations.any():
                 with in_forward:
                     rollout.final_values[rows, t] = _final_values(
-                        vecenv, policy, spaces, batch.truncations, state, device
+                        vecenv, policy, spaces, batch.truncations, state, device, normalise
                     )
             if state is not None and ended.any():
                 state = reset_state(state, resets)
@@ -162,7 +172,8 @@ def collect(
             rollout.bootstrap[before] = rollout.values[rows, 0].where(rollout.masks[rows, 0], 0.0)
     with in_forward:
         # the value after the last step; an episode that just ended does not use it
-        after = policy_step(policy, _to(device, batch.observations), state, spaces)
+        last = _to(device, batch.observations)
+        after = policy_step(policy, last if normalise is None else normalise(last), state, spaces)
         rollout.bootstrap[-slots:] = after.value.where(_to(device, batch.masks), 0.0)
     return Carry(batch, state, resets)
 
@@ -174,11 +185,14 @@ def _final_values(
     truncations: Any,
     state: State,
     device: torch.device,
+    normalise: Callable[[Tensor], Tensor] | None,
 ) -> Tensor:
     """Return the values of the final observations [N], 0 where no episode was truncated."""
     cut = np.flatnonzero(truncations)
     index = torch.from_numpy(cut).to(device)
     final = _to(device, vecenv.final_observations[cut])
+    if normalise is not None:
+        final = normalise(final)
     memory = map_state(lambda part: part[index], state)  # not yet reset: it lived this episode
     values = torch.zeros(len(truncations), device=device)
     values[index] = policy_step(policy, final, memory, spaces).value

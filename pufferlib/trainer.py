@@ -31,6 +31,7 @@ from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.errors import CheckpointError, PufferError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
+from pufferlib.normalisation import ObservationNorm, RewardNorm
 from pufferlib.ppo import PpoLoss, explained_variance, ppo_loss
 from pufferlib.profiling import Profiler, SystemMonitor
 from pufferlib.pytorch import (
@@ -110,6 +111,12 @@ class PuffeRL:
         self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
         self._has_rollout = False
+        self.observation_norm: ObservationNorm | None = None
+        self._reward_norm: RewardNorm | None = None
+        if self.config.norm_obs:
+            self.observation_norm = ObservationNorm(self.spaces.observation, self.device)
+        if self.config.norm_reward:
+            self._reward_norm = RewardNorm(env.num_agents, self.config.gamma, self.device)
         self._profiler = Profiler()
         self._monitor = SystemMonitor()
         self._logger = SafeLogger(_as_loggers(logger))
@@ -131,11 +138,12 @@ class PuffeRL:
             self.spaces,
             self.rollout,
             self._carry,
-            reward_scale=self.config.reward_scale,
-            reward_clip=self.config.reward_clip,
             generator=self._sample_rng,
             profiler=self._profiler,
+            normalise=self.observation_norm,
         )
+        with self._profiler("store"):
+            self._prepare_rollout()
         self.steps += self.config.batch_size
         self._has_rollout = True
         episodes = self.env.drain_metrics()
@@ -156,17 +164,7 @@ class PuffeRL:
             raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
         config, rollout = self.config, self.rollout
         with self._profiler("advantage"):
-            advantages = compute_advantages(
-                rollout.rewards,
-                rollout.values,
-                rollout.bootstrap,
-                rollout.terminals,
-                rollout.truncations,
-                rollout.final_values,
-                None if rollout.all_present else rollout.masks,
-                gamma=config.gamma,
-                gae_lambda=config.gae_lambda,
-            )
+            advantages = self._advantages()
         with self._profiler("update"):
             rate = self._anneal()
             size = self.shape.minibatch_segments
@@ -226,6 +224,41 @@ class PuffeRL:
             self._logger.log(log, self.steps)
         self.dashboard.update(log)
         return log
+
+    def _prepare_rollout(self) -> None:
+        """Scale, normalise and clip what the envs gave, as the policy is to be trained on it."""
+        config, rollout = self.config, self.rollout
+        masks = None if rollout.all_present else rollout.masks
+        rewards = rollout.rewards
+        if config.reward_scale != 1.0:
+            rewards.mul_(config.reward_scale)
+        if self._reward_norm is not None:
+            ends = rollout.terminals | rollout.truncations
+            parts = (rewards, ends) if masks is None else (rewards, ends, masks)
+            self._reward_norm.update(*map(rollout.by_slot, parts))
+            rewards.copy_(self._reward_norm(rewards))
+        if config.reward_clip is not None:
+            rewards.clamp_(-config.reward_clip, config.reward_clip)
+        if self.observation_norm is not None:
+            seen = self.observation_norm(rollout.observations)  # as in the rollout, before it moves
+            self.observation_norm.update(rollout.observations, masks)
+            rollout.observations.copy_(seen)
+
+    def _advantages(self) -> Tensor:
+        """Return advantages [S, T]; a slot's stretches count as one, however they were cut."""
+        rollout, by_slot = self.rollout, self.rollout.by_slot
+        advantages = compute_advantages(
+            by_slot(rollout.rewards),
+            by_slot(rollout.values),
+            rollout.bootstrap[-rollout.num_slots :],
+            by_slot(rollout.terminals),
+            by_slot(rollout.truncations),
+            by_slot(rollout.final_values),
+            None if rollout.all_present else by_slot(rollout.masks),
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )
+        return rollout.by_segment(advantages)
 
     def _update(self, minibatch: Minibatch) -> Tensor:
         """Take one optimizer step; return losses and gradient norm as one tensor."""
@@ -304,15 +337,27 @@ class PuffeRL:
 
     @torch.no_grad()
     def predict(
-        self, observations: Any, state: State = None, deterministic: bool = True
+        self,
+        observations: Any,
+        state: State = None,
+        deterministic: bool = True,
+        action_masks: Any = None,
     ) -> tuple[np.ndarray[Any, Any], State]:
-        """Return actions for a batch of observations, and the policy's next state."""
+        """Return actions for a batch of observations as the env gives them, and the next state.
+
+        `action_masks` are false for what is illegal, one row for each observation.
+        """
         rows = torch.as_tensor(np.asarray(observations), device=self.device)
+        if self.observation_norm is not None:
+            rows = self.observation_norm(rows)
+        legal = None
+        if action_masks is not None:
+            legal = torch.as_tensor(np.asarray(action_masks, dtype=np.bool_), device=self.device)
         output = policy_step(self._runner, rows, state, self.spaces)
         if deterministic:
-            actions = mode(output, self.spaces.action)
+            actions = mode(output, self.spaces.action, legal)
         else:
-            actions, _ = sample(output, self.spaces.action, None, self._sample_rng)
+            actions, _ = sample(output, self.spaces.action, legal, self._sample_rng)
         return actions.cpu().numpy(), output.state
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
@@ -352,6 +397,8 @@ class PuffeRL:
             self._carry = Carry(self.env.recv(), state, resets)
         checkpoint.restore_module(policy, tensors, "policy/")
         checkpoint.restore_optimizer(self.optimizer, tensors)
+        for name, part in self._normalisers().items():
+            checkpoint.restore_module(part, tensors, f"{name}/")
         self._order_rng.set_state(tensors["rng/order"])
         self._sample_rng.set_state(tensors["rng/sample"])
         torch.set_rng_state(tensors["rng/torch"])
@@ -367,6 +414,8 @@ class PuffeRL:
             f"policy/{name}": part for name, part in unwrapped(self.policy).state_dict().items()
         }
         tensors |= checkpoint.optimizer_tensors(self.optimizer)
+        for name, module in self._normalisers().items():
+            tensors |= {f"{name}/{key}": part for key, part in module.state_dict().items()}
         tensors["rng/order"] = self._order_rng.get_state()
         tensors["rng/sample"] = self._sample_rng.get_state()
         tensors["rng/torch"] = torch.get_rng_state()
@@ -376,6 +425,11 @@ class PuffeRL:
             tensors["carry/resets"] = self._carry.resets
             tensors |= checkpoint.pack(self._carry.state, "state/")[1]
         return tensors
+
+    def _normalisers(self) -> dict[str, nn.Module]:
+        """Return by name what a checkpoint holds besides the policy."""
+        parts = {"observation_norm": self.observation_norm, "reward_norm": self._reward_norm}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def _facts(self) -> dict[str, Any]:
         return {

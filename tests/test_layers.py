@@ -28,7 +28,7 @@ LAYERS = [
     {"integrations"},
     # ---- the torch line: nothing above imports torch, not even inside of a function
     {"pytorch"},
-    {"models", "advantage", "ppo"},
+    {"models", "advantage", "ppo", "normalisation"},
     {"rollout", "engine"},
     {"checkpoint", "loggers", "profiling", "dashboard"},
     {"trainer"},

@@ -36,15 +36,13 @@ class Collector:
         vecenv.reset(seed=0)
         self.carry: Carry = begin(vecenv, CPU)
 
-    def __call__(self, reward_scale: float = 1.0, reward_clip: float | None = None) -> Rollout:
+    def __call__(self) -> Rollout:
         self.carry = collect(
             self.vecenv,
             self.policy,
             self.spaces,
             self.rollout,
             self.carry,
-            reward_scale=reward_scale,
-            reward_clip=reward_clip,
             generator=self.rng,
             profiler=Profiler(),
         )
@@ -103,11 +101,6 @@ def test_the_next_rollout_goes_on_where_the_last_one_stopped() -> None:
     assert rollout.resets.int().tolist() == [[1, 0, 0]]
     rollout = collector()
     assert rollout.resets.int().tolist() == [[0, 0, 0]]
-
-
-def test_rewards_are_scaled_and_then_clipped() -> None:
-    rollout = Collector(scripted(Scripted), TenTimes(), horizon=6)(0.5, 2.0)
-    assert rollout.rewards.tolist() == [[0.5, 1.0, 1.5, 2.0, 2.0, 2.0]]
 
 
 def test_absent_slots_are_masked_and_bootstrap_nothing() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space, action_layout, observation_layout
 
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +50,51 @@ class Buffers:
 
 
 def allocate(
-    num_slots: int, observation_space: Space, action_space: Space, action_masks: bool = False
+    num_slots: int,
+    observation_space: Space,
+    action_space: Space,
+    action_masks: bool = False,
+    memory: NDArray[np.uint8] | None = None,
 ) -> Buffers:
     """Allocate zeroed arrays for `num_slots` agents of these (single-agent) spaces.
 
     Each array begins at a multiple of 64 bytes. Every slot is unmasked and every action allowed, so
-    an env without masks need not know of them.
+    an env without masks need not know of them. With `memory`, at least `num_bytes` long and at an
+    address divisible by 64, the arrays lie in it and keep what it holds, but for the masks.
     """
+    rows = _rows(num_slots, observation_space, action_space, action_masks)
+    offsets, end = _offsets(num_slots, rows)
+    base = 0
+    if memory is None:
+        memory = np.zeros(end + ALIGNMENT, dtype=np.uint8)
+        base = -memory.ctypes.data % ALIGNMENT
+    arrays: dict[str, Any] = {
+        name: np.ndarray((num_slots, *shape), dtype, buffer=memory, offset=base + offsets[name])
+        for name, (shape, dtype) in rows.items()
+    }
+    arrays.setdefault("action_masks", None)
+    buffers = Buffers(**arrays)
+    buffers.masks[:] = True
+    if buffers.action_masks is not None:
+        buffers.action_masks[:] = True
+    return buffers
+
+
+def num_bytes(
+    num_slots: int, observation_space: Space, action_space: Space, action_masks: bool = False
+) -> int:
+    """Return how much memory `allocate` fills for the same arguments, a multiple of 64."""
+    return _offsets(num_slots, _rows(num_slots, observation_space, action_space, action_masks))[1]
+
+
+def _rows(
+    num_slots: int, observation_space: Space, action_space: Space, action_masks: bool
+) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return shape and dtype of one row of each array."""
     if num_slots < 1:
         raise UsageError(f"`num_slots` must be at least 1, but got {num_slots}.")
     observation, action = observation_layout(observation_space), action_layout(action_space)
-    row_of: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+    rows: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
         "observations": (observation.shape, observation.dtype),
         "actions": (action.shape, action.dtype),
         "rewards": ((), np.dtype(np.float32)),
@@ -72,23 +106,16 @@ def allocate(
     if action_masks:
         if not action.nvec:
             raise UsageError(f"`action_masks` must be False for {action_space}: nothing to choose.")
-        row_of["action_masks"] = ((sum(action.nvec),), np.dtype(np.bool_))
+        rows["action_masks"] = ((sum(action.nvec),), np.dtype(np.bool_))
+    return rows
 
+
+def _offsets(
+    num_slots: int, rows: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+) -> tuple[dict[str, int], int]:
     offsets, end = {}, 0
-    for name, (shape, dtype) in row_of.items():
+    for name, (shape, dtype) in rows.items():
         offsets[name] = end
         nbytes = num_slots * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        end += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-    memory = np.zeros(end + _ALIGNMENT, dtype=np.uint8)
-    base = -memory.ctypes.data % _ALIGNMENT
-
-    arrays: dict[str, Any] = {
-        name: np.ndarray((num_slots, *shape), dtype, buffer=memory, offset=base + offsets[name])
-        for name, (shape, dtype) in row_of.items()
-    }
-    arrays.setdefault("action_masks", None)
-    buffers = Buffers(**arrays)
-    buffers.masks[:] = True
-    if buffers.action_masks is not None:
-        buffers.action_masks[:] = True
-    return buffers
+        end += -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return offsets, end

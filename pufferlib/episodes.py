@@ -31,6 +31,14 @@ class EpisodeStats:
         self.return_min = min(self.return_min, episode_return)
         self.return_max = max(self.return_max, episode_return)
 
+    def add_many(self, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Count finished episodes, at least one."""
+        self.episodes += len(returns)
+        self.return_sum += float(returns.sum())
+        self.length_sum += float(lengths.sum())
+        self.return_min = min(self.return_min, float(returns.min()))
+        self.return_max = max(self.return_max, float(returns.max()))
+
     def add_metric(self, name: str, value: float) -> None:
         """Count one value of a metric."""
         self.metric_sums[name] = self.metric_sums.get(name, 0.0) + value

@@ -26,6 +26,25 @@ class UnknownNameError(UsageError):
         self.suggestions = tuple(suggestions)
 
 
+class WorkerError(PufferError, RuntimeError):
+    """A worker of a vector env died or hangs; the message names it, its envs and the cause.
+
+    `worker` is its number, `envs` the range of its envs, `signal` the name of what killed it (None
+    where nothing did), `stderr` the last lines that it wrote.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        worker: int = -1,
+        envs: range = range(0),
+        signal: str | None = None,
+        stderr: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.worker, self.envs, self.signal, self.stderr = worker, envs, signal, stderr
+
+
 class MissingExtraError(PufferError, ImportError):
     """A package that only some users need is not installed; the message names the pip extra."""
 

@@ -649,7 +649,6 @@ def test_registered_envs_of_any_kind_are_made() -> None:
         (3, "`emulate` must get an env, or the class or factory of one, but got 3"),
         (math, "`math` must have `parallel_env` or `env`"),
         (lambda: Gym, r"an environment is needed, but got Gym. Try `Gym\(\)`"),
-        (lambda: pufferlib.make("cartpole", 2), "one environment is needed, but got a vector env"),
         (lambda: object(), "object must define `reset`, but has none"),
     ],
 )

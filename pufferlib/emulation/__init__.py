@@ -12,7 +12,7 @@ from pufferlib.emulation.base import MASK_KEY, Emulated
 from pufferlib.emulation.copies import creator_of
 from pufferlib.emulation.finite import FiniteCheck
 from pufferlib.emulation.inplace import InPlace
-from pufferlib.emulation.kinds import as_rows, create
+from pufferlib.emulation.kinds import as_rows, call_creator, create
 from pufferlib.emulation.padding import PadAgents
 from pufferlib.emulation.seeds import env_seed, undisturbed
 from pufferlib.emulation.single import Gymnasium, SingleAgent
@@ -31,6 +31,7 @@ __all__ = [
     "SingleAgent",
     "TurnBased",
     "as_rows",
+    "call_creator",
     "create",
     "creator_of",
     "env_seed",

@@ -54,14 +54,18 @@ def create(
     env_creator: Callable[[], Any], index: int = 0, like: PufferEnv | None = None
 ) -> PufferEnv:
     """Make env `index` of a vector and return it as one that works in place, see `as_rows`."""
+    return as_rows(call_creator(env_creator, index), index, like)
+
+
+def call_creator(env_creator: Callable[[], Any], index: int = 0) -> Any:
+    """Return what `env_creator` makes; an EnvError names env `index` where it raises."""
     try:
-        env = env_creator()
+        return env_creator()
     except PufferError:
         raise
     except Exception as error:
         name = getattr(env_creator, "__name__", type(env_creator).__name__)
         raise EnvError(f"{name} (env {index}), `__init__`: {what_was_raised(error)}") from error
-    return as_rows(env, index, like)
 
 
 def _kind(inner: Any) -> Callable[[Any, int, Emulated | None], Emulated]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.episodes import EpisodeTracker, Infos
+from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
 from pufferlib.errors import EnvError, UsageError, unknown_name
 from pufferlib.spaces import (
     ObservationLayout,
@@ -57,6 +57,8 @@ class VectorEnv:
     num_envs: int
     num_workers: int = 1
     agents_per_env: int = 1
+    batches: int = 1  # into which the slots are split; `recv` hands over one of them
+    surplus_envs: int = 0  # that step in the background while `num_envs` are handed over
     agent_ids: tuple[Any, ...] | None = None  # in slot order, where envs speak dicts per agent
     action_masks: NDArray[np.bool_] | None = None
     observations: NDArray[Any]
@@ -125,13 +127,18 @@ class VectorEnv:
 
     @property
     def num_agents(self) -> int:
-        """Slots in all: envs x agents."""
+        """Slots in all: envs x agents, surplus envs included."""
         if not hasattr(self, "num_envs"):
             raise UsageError(
                 f"`num_envs` must be known, but {type(self).__name__} has none. "
                 "Try `self.num_envs = ...` in its __init__."
             )
-        return self.num_envs * self.agents_per_env
+        return (self.num_envs + self.surplus_envs) * self.agents_per_env
+
+    @property
+    def batch_slots(self) -> int:
+        """Slots that one `recv` hands over: all of them, unless envs step in the background."""
+        return self.num_envs * self.agents_per_env // self.batches
 
     @property
     def envs_per_worker(self) -> int:
@@ -279,7 +286,11 @@ class VectorEnv:
         Keys: `episodes`, and where there were any `mean_reward`, `min_reward`, `max_reward`,
         `episode_length` and the env's own metrics.
         """
-        return self._tracker.drain().means() if self._tracker else {"episodes": 0.0}
+        return self.drain_stats().means()
+
+    def drain_stats(self) -> EpisodeStats:
+        """Return what `drain_metrics` averages as sums, which add up over several vectors."""
+        return self._tracker.drain() if self._tracker else EpisodeStats()
 
     def snapshot(self) -> NDArray[np.uint8] | None:
         """Return the whole state of every env, or None where the envs cannot give it."""
@@ -326,6 +337,15 @@ class BufferedVectorEnv(VectorEnv):
         self.terminals, self.truncations = buffers.terminals, buffers.truncations
         self.masks, self.action_masks = buffers.masks, buffers.action_masks
         self.final_observations = buffers.final_observations
+        self._action_rows = buffers.actions[: self.batch_slots]  # for the slots of one batch
+
+    def rebind(self, buffers: Buffers) -> bool:
+        """Move to rows of a larger vector before the first reset; False where that cannot be."""
+        return False
+
+    def place(self, first_env: int) -> bool:
+        """Take the seeds of envs `first_env` and on of a larger vector; False where it cannot."""
+        return False
 
     def _begin(self, call: str) -> None:
         super()._begin(call)
@@ -357,13 +377,15 @@ class BufferedVectorEnv(VectorEnv):
             raise UsageError(f"`env` must be in 0..{self.num_envs - 1}, but got {env}.")
         return rows
 
-    def _rows(self, actions: Any) -> NDArray[Any]:
-        """Return `actions` as rows of the action layout, one for each slot.
+    def _rows(self, actions: Any, wanted: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return `actions` as rows like `wanted`, by default one for each slot of a batch.
 
         Takes a row for each slot, one action for all, or either of them by agent id. The result
         may be the very array given.
         """
-        wanted, one = self._buffers.actions, self._action_shape
+        one = self._action_shape
+        if wanted is None:
+            wanted = self._action_rows
         if (
             type(actions) is np.ndarray
             and actions.dtype == wanted.dtype
@@ -427,10 +449,10 @@ class BufferedVectorEnv(VectorEnv):
         for id in self.agent_ids:
             if id not in actions:
                 raise UsageError(f"`actions` must have rows for every agent, but lacks {id!r}.")
-        rows = np.zeros_like(self._buffers.actions)
+        rows = np.zeros_like(self._action_rows)
         for slot, id in enumerate(self.agent_ids):
             rows[slot :: self.agents_per_env] = self._fitted(
-                actions[id], self._buffers.actions[slot :: self.agents_per_env]
+                actions[id], self._action_rows[slot :: self.agents_per_env]
             )
         return rows
 

@@ -1,0 +1,322 @@
+"""Shard: a contiguous part of a vector's envs and the loop that steps them, in one process.
+
+`Serial` is one shard over rows of its own; a worker of `Multiprocessing` is one shard over rows
+that it shares with its parent. So both do the same, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib import emulation, native
+from pufferlib.buffers import Buffers
+from pufferlib.emulation import Emulated, FiniteCheck, as_rows, call_creator
+from pufferlib.env import PufferEnv
+from pufferlib.episodes import EpisodeStats, EpisodeTracker
+from pufferlib.errors import EnvError, UsageError
+from pufferlib.spaces import Space
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
+
+
+class Facts(NamedTuple):
+    """What a vector must know of its envs before it can give them rows."""
+
+    observation_space: Space
+    action_space: Space
+    agents_per_env: int
+    envs_per_unit: int  # 1, or the envs of a vector env that the creator returned
+    has_action_masks: bool
+
+    def check(self, other: Facts, env: int) -> None:
+        """Raise unless `other`, which are the facts of `env`, are those of env 0."""
+        for name in ("agents_per_env", "observation_space", "action_space", "envs_per_unit"):
+            if getattr(other, name) != getattr(self, name):
+                spelled = _SPELLED.get(name, name)
+                raise UsageError(
+                    f"`{spelled}` of every env must be that of env 0, {getattr(self, name)}, "
+                    f"but env {env} has {getattr(other, name)}."
+                )
+
+
+_SPELLED = {
+    "agents_per_env": "num_agents",
+    "observation_space": "single_observation_space",
+    "action_space": "single_action_space",
+    "envs_per_unit": "num_envs",
+}
+
+
+class Shard:
+    """Envs `first`, `first + 1`, ... of a vector; `bind` gives them rows, then `reset` comes first.
+
+    A creator may return an env of any kind that `emulation.as_rows` knows, or a vector env, whose
+    envs then count one by one. `on_created` is told how many of the creator's have been made.
+    """
+
+    def __init__(
+        self,
+        env_creator: Callable[[], Any],
+        num_units: int,
+        first_unit: int = 0,
+        on_created: Callable[[int], None] | None = None,
+    ) -> None:
+        self.envs: list[Any] = []
+        facts: Facts | None = None
+        try:
+            for unit in range(first_unit, first_unit + num_units):
+                env = self._created(env_creator, unit)
+                if facts is None:
+                    facts = _facts(env)
+                facts.check(_facts(env), unit * facts.envs_per_unit)
+                if on_created is not None:
+                    on_created(unit - first_unit + 1)
+        except BaseException:
+            self.close()
+            raise
+        assert facts is not None
+        self.facts = facts._replace(has_action_masks=any(env.has_action_masks for env in self.envs))
+        self.first_env = first_unit * facts.envs_per_unit
+        self.num_envs = num_units * facts.envs_per_unit
+        self.slots_per_unit = facts.agents_per_env * facts.envs_per_unit
+        self.agent_ids: tuple[Any, ...] | None = None
+        # env whose turn it is, counted within the shard: shows that a long step gets on
+        self.progress: MutableSequence[int] = [0]
+
+    def _created(self, env_creator: Callable[[], Any], unit: int) -> Any:
+        made = call_creator(env_creator, unit)
+        if isinstance(made, VectorEnv):
+            env: Any = _Nested(made, unit)
+        else:
+            like = self.envs[0] if self.envs and isinstance(self.envs[0], PufferEnv) else None
+            env = as_rows(made, unit, like)
+        self.envs.append(env)
+        return env
+
+    def bind(self, buffers: Buffers) -> None:
+        """Use these rows, one for each slot of the shard, from now on."""
+        self.buffers = buffers
+        for unit, env in enumerate(self.envs):
+            env.bind(buffers.slots(*self._slots(unit)))
+        self._steps = [(env.step, env.actions) for env in self.envs]
+        self.tracker = EpisodeTracker(buffers.num_slots)
+        space = self.facts.observation_space
+        self._check, self._check_final = (
+            FiniteCheck(space, rows) for rows in (buffers.observations, buffers.final_observations)
+        )
+
+    def _slots(self, unit: int) -> tuple[int, int]:
+        return unit * self.slots_per_unit, (unit + 1) * self.slots_per_unit
+
+    def reset(self, seed: int) -> None:
+        """Start new episodes everywhere; env `i` of the vector is seeded from (seed, i)."""
+        buffers = self.buffers
+        self.tracker.reset()
+        buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
+        for unit, env in enumerate(self.envs):
+            self.progress[0] = unit
+            index = self.first_env + unit * self.facts.envs_per_unit
+            if isinstance(env, _Nested):
+                env.reset_from(seed, index)
+            else:
+                env_seed = emulation.env_seed if isinstance(env, Emulated) else native.env_seed
+                env.reset(seed=env_seed(seed, index))
+            if hasattr(env, "drain"):
+                env.drain()
+        self._note_agents()
+        self._check_finite("reset")
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the envs are Python, whose seeds must stay below 2**32."""
+        env = self.envs[0]
+        return env.is_python if isinstance(env, _Nested) else isinstance(env, Emulated)
+
+    def _note_agents(self) -> None:
+        """Learn the agents' ids where the envs speak in dicts; slots must mean the same in all."""
+        self.agent_ids = getattr(self.envs[0], "agent_ids", None)
+        for unit, env in enumerate(self.envs):
+            check_agent_ids(
+                self.agent_ids,
+                getattr(env, "agent_ids", None),
+                self.first_env + unit * self.facts.envs_per_unit,
+            )
+
+    def step(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
+        """Step every env with its action row.
+
+        Returns what the envs said, one dict for each slot, and slot -> info of finished episodes.
+        """
+        buffers, progress = self.buffers, self.progress
+        present = buffers.masks.copy()
+        buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
+        infos: list[dict[str, Any]] = []
+        slots = self.slots_per_unit
+        unit = 0
+        for step, own_actions in self._steps:
+            progress[0] = unit
+            unit += 1
+            spoken = step(own_actions)[4]
+            if slots == 1 and type(spoken) is dict:
+                infos.append(spoken)
+            else:
+                given = [spoken] if isinstance(spoken, dict) else list(spoken or ())
+                infos += (given + [{}] * slots)[:slots]
+        ended = buffers.terminals | buffers.truncations
+        finished = self.tracker.step(buffers.rewards, ended, present)
+        self._check_finite("step", bool(finished))
+        if self.agent_ids is not None:
+            self.agent_ids = getattr(self.envs[0], "agent_ids", None)  # one may have come
+        return infos, finished
+
+    def _check_finite(self, method: str, ended: bool = False) -> None:
+        """Raise if a Python env gave nan or inf; C envs are tested, those are not ours."""
+        if not isinstance(self.envs[0], Emulated):
+            return
+        found = self._check.bad() or (self._check_final.bad() if ended else None)
+        if found is not None:
+            slot, said = found
+            raise self.envs[slot // self.slots_per_unit].broken(
+                method, said, slot % self.slots_per_unit
+            )
+
+    def drain(self) -> EpisodeStats:
+        """Return what the envs themselves counted since the last drain."""
+        stats = EpisodeStats()
+        for env in self.envs:
+            if hasattr(env, "drain"):
+                stats.merge(env.drain())
+        return stats
+
+    def snapshot(self) -> NDArray[np.uint8] | None:
+        """Return the state of every env, or None where they cannot give it."""
+        if not all(hasattr(env, "snapshot") for env in self.envs):
+            return None
+        states = [env.snapshot() for env in self.envs]
+        return None if any(state is None for state in states) else np.concatenate(states)
+
+    @property
+    def can_restore(self) -> bool:
+        """Whether the envs take back what `snapshot` gave."""
+        return all(hasattr(env, "restore") for env in self.envs)
+
+    def restore(self, rows: NDArray[np.uint8], first: int = 0) -> None:
+        """Put envs `first`, `first + 1`, ... of this shard back into states of `snapshot`."""
+        per_unit = self.facts.envs_per_unit
+        for offset in range(0, len(rows), per_unit):
+            unit = (first + offset) // per_unit
+            self.envs[unit].restore(rows[offset : offset + per_unit])
+
+    def render(self, env: int) -> Any:
+        """Return a picture of one env of this shard, or None."""
+        unit, inner = divmod(env, self.facts.envs_per_unit)
+        target = self.envs[unit]
+        return target.render(inner) if isinstance(target, _Nested) else target.render()
+
+    def close(self) -> None:
+        """Close every env, also where one of them fails to; the first failure is raised then."""
+        failed: Exception | None = None
+        for env in self.envs:
+            try:
+                env.close()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+
+def check_agent_ids(first: tuple[Any, ...] | None, own: tuple[Any, ...] | None, env: int) -> None:
+    """Raise unless the agents of `env` are those of env 0."""
+    if own != first:
+        raise EnvError(
+            f"agents of every env must be those of env 0, {first}, but env {env} has {own}. "
+            "Try `possible_agents`, a list of all ids in order."
+        )
+
+
+def _facts(env: Any) -> Facts:
+    inner = env.vecenv if isinstance(env, _Nested) else None
+    return Facts(
+        observation_space=env.single_observation_space,
+        action_space=env.single_action_space,
+        agents_per_env=env.num_agents if inner is None else inner.agents_per_env,
+        envs_per_unit=1 if inner is None else inner.num_envs,
+        has_action_masks=env.has_action_masks,
+    )
+
+
+class _Nested:
+    """A vector env as one unit of a shard: its rows become a part of the larger vector's."""
+
+    def __init__(self, vecenv: VectorEnv, unit: int) -> None:
+        if vecenv.surplus_envs or vecenv.batch_slots != vecenv.num_agents:
+            raise UsageError(
+                "a vector env inside another must hand over all its slots at once, but "
+                f"{type(vecenv).__name__} of unit {unit} does not. Try mode='sync'."
+            )
+        self.vecenv = vecenv
+        self.num_agents = vecenv.num_agents
+        self.single_observation_space = vecenv.observation_space
+        self.single_action_space = vecenv.action_space
+        self.has_action_masks = vecenv.action_masks is not None
+        self._rebound = False
+
+    @property
+    def is_python(self) -> bool:
+        shard = getattr(self.vecenv, "shard", None)
+        return bool(shard.is_python) if shard is not None else False
+
+    @property
+    def agent_ids(self) -> tuple[Any, ...] | None:
+        return self.vecenv.agent_ids
+
+    def bind(self, buffers: Buffers) -> None:
+        self._rows, self.actions = buffers, buffers.actions
+        if isinstance(self.vecenv, BufferedVectorEnv):
+            self._rebound = self.vecenv.rebind(buffers)
+
+    def reset_from(self, seed: int, first_env: int) -> None:
+        """Reset; where the vector env can, its envs get the seeds of `first_env` and on."""
+        vecenv = self.vecenv
+        if isinstance(vecenv, BufferedVectorEnv) and vecenv.place(first_env):
+            vecenv.reset(seed=seed)
+        else:
+            vecenv.reset(seed=native.env_seed(seed, first_env) % 2**32)
+        self._take(vecenv.recv())
+
+    def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
+        self.vecenv.send(actions)
+        batch = self.vecenv.recv()
+        self._take(batch)
+        return None, None, None, None, batch.infos
+
+    def _take(self, batch: Batch) -> None:
+        """Copy the rows of a batch to where the larger vector has them, if they are not there."""
+        if self._rebound:
+            return
+        rows = self._rows
+        for name in ("observations", "rewards", "terminals", "truncations", "masks"):
+            getattr(rows, name)[:] = getattr(batch, name)
+        if batch.truncations.any():
+            rows.final_observations[:] = self.vecenv.final_observations
+        if rows.action_masks is not None:
+            rows.action_masks[:] = self.vecenv.action_masks
+
+    def drain(self) -> EpisodeStats:
+        return self.vecenv.drain_stats()
+
+    def snapshot(self) -> NDArray[np.uint8] | None:
+        return self.vecenv.snapshot()
+
+    def restore(self, rows: NDArray[np.uint8]) -> None:
+        self.vecenv.restore(rows)
+        self._take(self.vecenv.recv())
+
+    def render(self, env: int = 0) -> Any:
+        return self.vecenv.render(env)
+
+    def close(self) -> None:
+        self.vecenv.close()

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pufferlib.env import PufferEnv as PufferEnv
     from pufferlib.env import Wrapper as Wrapper
     from pufferlib.loggers import JsonlLogger as JsonlLogger
+    from pufferlib.loggers import NeptuneLogger as NeptuneLogger
     from pufferlib.loggers import NoLogger as NoLogger
+    from pufferlib.loggers import TensorboardLogger as TensorboardLogger
+    from pufferlib.loggers import WandbLogger as WandbLogger
     from pufferlib.registry import emulate as emulate
     from pufferlib.registry import list_envs as list_envs
     from pufferlib.registry import make as make
@@ -36,9 +39,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
     "JsonlLogger": "loggers",
+    "NeptuneLogger": "loggers",
     "NoLogger": "loggers",
     "PuffeRL": "trainer",
     "PufferEnv": "env",
+    "TensorboardLogger": "loggers",
+    "WandbLogger": "loggers",
     "Wrapper": "env",
     "check_env": "checking",
     "emulate": "registry",

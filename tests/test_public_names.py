@@ -32,9 +32,12 @@ PROMISED = {
 PRESENT = {
     "check_env",
     "JsonlLogger",
+    "NeptuneLogger",
     "NoLogger",
     "PuffeRL",
     "PufferEnv",
+    "TensorboardLogger",
+    "WandbLogger",
     "errors",
     "list_envs",
     "make",

@@ -1,44 +1,20 @@
-"""Loggers: where the numbers of a run go besides the terminal."""
+"""A log as one JSON object per line."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from pufferlib.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import Self
-
-
-@runtime_checkable
-class Logger(Protocol):
-    """Anything with these two methods can be given to the trainer as a logger.
-
-    `log` is called once per iteration, from one thread, with steps that never decrease within a
-    run. `metrics` belongs to the caller and is only valid during the call. `close` is called once
-    at the end, and nothing after it.
-    """
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class NoLogger:
-    """A logger that keeps nothing."""
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class JsonlLogger:
@@ -66,12 +42,7 @@ class JsonlLogger:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         row: dict[str, Any] = {"step": int(step)}
         row.update((name, _json_number(value)) for name, value in metrics.items() if name != "step")
-        line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        size = os.fstat(self._file.fileno()).st_size
-        written = self._file.write(line)
-        if written != len(line):  # the disk filled up in the middle: leave no half line behind
-            self._file.truncate(size)
-            raise OSError(f"only {written} of {len(line)} bytes fitted into {self.path}")
+        append(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -88,40 +59,13 @@ class JsonlLogger:
         self.close()
 
 
-class SafeLogger:
-    """Passes each call on to several loggers, and outlives all of them.
-
-    A logger that raises (disk full, no network, a bug) costs one warning; it is skipped from then
-    on while the others go on. Only KeyboardInterrupt and its like pass through.
-    """
-
-    def __init__(self, loggers: Iterable[Logger]) -> None:
-        self._loggers = list(loggers)
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        for logger in tuple(self._loggers):
-            try:
-                logger.log(metrics, step)
-            except Exception as error:
-                self._loggers.remove(logger)
-                _warn(logger, f"failed at step {step} and is skipped from now on", error)
-
-    def close(self) -> None:
-        """Close those that still work. May be called again, and then does nothing."""
-        loggers, self._loggers = self._loggers, []
-        for logger in loggers:
-            try:
-                logger.close()
-            except Exception as error:
-                _warn(logger, "failed to close; its last lines may be missing", error)
-
-
-def _warn(logger: Logger, event: str, error: Exception) -> None:
-    warnings.warn(
-        f"{type(logger).__name__} {event}: {type(error).__name__}: {error}. The run goes on.",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+def append(file: io.FileIO, record: bytes) -> None:
+    """Write `record` whole and in one call, or leave the file as it was and raise OSError."""
+    size = os.fstat(file.fileno()).st_size
+    written = file.write(record)
+    if written != len(record):  # the disk filled up in the middle: leave no half record behind
+        file.truncate(size)
+        raise OSError(f"only {written} of {len(record)} bytes fitted into {os.fsdecode(file.name)}")
 
 
 def _json_number(value: Any) -> float | None:

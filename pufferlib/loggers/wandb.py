@@ -1,0 +1,81 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pufferlib.loggers.background import BackgroundLogger, load
+
+_INIT_SECONDS = 15.0  # a script that ends sooner may be held up by W&B's exit hook for this long
+
+
+class WandbLogger(BackgroundLogger):
+    """Logs to Weights & Biases: `pip install 'pufferlib[wandb]'`, then `wandb login` once.
+
+    Without a login or a network the run is kept in the folder `wandb`, which one warning says, and
+    `wandb sync` uploads it. `config` is shown beside the run. Variables of W&B such as WANDB_MODE,
+    WANDB_DIR and WANDB_RUN_ID count. `run` is W&B's own object, for all else that it can do, and
+    None before the first row was written.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        entity: str | None = None,
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._wandb = load("wandb", "WandbLogger")
+        self._about = {"project": project, "entity": entity, "name": name}
+        self._config = dict(config or {})
+        self.run: Any = None
+
+    def _open(self) -> None:
+        # The terminal belongs to the dashboard: `setup` silences the login, `_init` the run.
+        self._wandb.setup(settings=self._wandb.Settings(silent=True))
+        mode = os.environ.get("WANDB_MODE")
+        if mode is None and not self._wandb.login(prompt=False, verify=False):
+            mode, reason = "offline", "is not logged in"
+        try:
+            self.run = self._init(mode)
+        except self._wandb.Error as error:
+            if mode == "offline":
+                raise
+            mode, reason = "offline", f"cannot reach the server ({_first_line(error)})"
+            self.run = self._init(mode)
+        self.url = self.run.url or self.run.settings.sync_dir
+        if mode == "offline" and "WANDB_MODE" not in os.environ:
+            self._note(f"{reason}: the run is kept on disk. {self._rescue()}")
+
+    def _init(self, mode: str | None) -> Any:
+        timeout = float(os.environ.get("WANDB_INIT_TIMEOUT", _INIT_SECONDS))
+        settings = self._wandb.Settings(
+            silent=True,
+            console="off",  # else it wraps stdout, on which the dashboard draws
+            init_timeout=timeout,
+            finish_timeout=self.patience,  # else the script's exit waits for the network
+        )
+        return self._wandb.init(
+            **self._about,
+            config=self._config,
+            mode=mode,
+            reinit="create_new",  # a run that the user's own code has begun stays as it is
+            settings=settings,
+        )
+
+    def _write(self, metrics: Mapping[str, float], step: int) -> None:
+        self.run.log(dict(metrics), step=step)
+
+    def _finish(self) -> None:
+        self.run.finish()
+
+    def _rescue(self) -> str:
+        folder = self.run.settings.sync_dir if self.run is not None else "wandb/*run-*"
+        return f"`wandb sync {folder}` uploads it"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

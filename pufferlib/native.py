@@ -127,7 +127,9 @@ class NativeVec:
     """`num_envs` C envs over one set of buffers, stepped by `num_threads` threads.
 
     Rows are the caller's after each call, until the next one. `reset` or a `restore` of all envs
-    comes first. Not safe to use from two threads.
+    comes first. Not safe to use from two threads. With `double_buffer` each half of the envs can
+    step in the background too: its rows are the threads' from `begin` to `finish`, and any other
+    call waits for both halves.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class NativeVec:
         num_threads: int = 1,
         settings: Mapping[str, Any] | None = None,
         buffers: Buffers | None = None,
+        double_buffer: bool = False,
     ) -> None:
         if name not in infos():
             raise unknown_name("environment", name, infos())
@@ -147,7 +150,7 @@ class NativeVec:
             if not 1 <= count < 2**31:
                 raise UsageError(f"`{noun}` must be between 1 and 2**31 - 1, but got {count}.")
         try:
-            self._vec = _core.Vec(name, num_envs, num_threads, values)
+            self._vec = _core.Vec(name, num_envs, num_threads, values, double_buffer)
         except ValueError as error:
             raise UsageError(str(error)) from None
         layout = self._vec.layout()
@@ -160,7 +163,8 @@ class NativeVec:
         self.bind(buffers or self._allocate())
         self._final_returns = self._vec.final_returns()
         self._final_lengths = self._vec.final_lengths()
-        self._started = self._stepped = time.perf_counter()
+        self._started = time.perf_counter()
+        self._stepped = [self._started] * 2  # when each half was last done
 
     def _allocate(self) -> Buffers:
         return allocate(
@@ -187,24 +191,40 @@ class NativeVec:
     def reset(self, seed: int) -> None:
         """Seed env i from (seed, i), start new episodes and forget statistics."""
         self._vec.reset(seed)
-        self._started = self._stepped = time.perf_counter()
+        self._started = time.perf_counter()
+        self._stepped = [self._started] * 2
         self._ready = True
 
     def step(self, actions: NDArray[Any] | None = None) -> None:
         """Step all envs with `actions` (read in place, not kept), or with the bound action rows."""
         self._check_ready("step")
         self._vec.step(actions)
-        self._stepped = time.perf_counter()
+        self._stepped = [time.perf_counter()] * 2
+
+    def begin(self, half: int) -> None:
+        """Step half 0 or 1 of the envs in the background, with the bound action rows."""
+        self._check_ready("begin")
+        self._vec.begin(half)
+
+    def finish(self, half: int) -> None:
+        """Wait until `half` is done with what was begun; return at once where nothing was."""
+        self._vec.finish(half)
+        self._stepped[half] = time.perf_counter()
 
     def _check_ready(self, call: str) -> None:
         if not self._ready:  # C code trusts its state: what was never reset has none
             raise UsageError(f"`reset` must be called before `{call}`.")
 
-    def spoken(self) -> dict[int, dict[str, Any]]:
-        """Return slot -> info for the slots whose episode ended in the last step."""
-        ended = self.buffers.terminals | self.buffers.truncations
-        seconds = self._stepped - self._started
-        return finished(ended, self._final_returns, self._final_lengths, seconds)
+    def spoken(self, half: int | None = None) -> dict[int, dict[str, Any]]:
+        """Return slot -> info for the slots whose episode ended in the last step.
+
+        With `half`, for its slots only, counted from the first of them.
+        """
+        middle = self.num_slots // 2
+        rows = slice(None) if half is None else slice(half * middle, (half + 1) * middle)
+        ended = self.buffers.terminals[rows] | self.buffers.truncations[rows]
+        seconds = self._stepped[half or 0] - self._started
+        return finished(ended, self._final_returns[rows], self._final_lengths[rows], seconds)
 
     def drain(self) -> EpisodeStats:
         """Return the statistics of episodes finished since the last drain."""

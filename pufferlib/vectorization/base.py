@@ -394,7 +394,7 @@ class BufferedVectorEnv(VectorEnv):
         ):
             return actions
         if isinstance(actions, Mapping) and self.agent_ids and not self._is_one_action(actions):
-            return self._rows_by_agent(actions)
+            return self._rows_by_agent(actions, wanted)
         if self._is_one_action(actions):
             row = np.zeros(one, wanted.dtype)
             flatten_action(self._action_layout, actions, row)
@@ -439,8 +439,8 @@ class BufferedVectorEnv(VectorEnv):
             return actions.keys() == keys
         return isinstance(actions, tuple) and len(actions) == len(keys)
 
-    def _rows_by_agent(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
-        """Return {agent_id: rows} as rows of all slots."""
+    def _rows_by_agent(self, actions: Mapping[Any, Any], wanted: NDArray[Any]) -> NDArray[Any]:
+        """Return {agent_id: rows} as rows like `wanted`."""
         assert self.agent_ids is not None
         known = [str(id) for id in self.agent_ids]
         for id in actions:
@@ -449,10 +449,10 @@ class BufferedVectorEnv(VectorEnv):
         for id in self.agent_ids:
             if id not in actions:
                 raise UsageError(f"`actions` must have rows for every agent, but lacks {id!r}.")
-        rows = np.zeros_like(self._action_rows)
+        rows = np.zeros_like(wanted)
         for slot, id in enumerate(self.agent_ids):
             rows[slot :: self.agents_per_env] = self._fitted(
-                actions[id], self._action_rows[slot :: self.agents_per_env]
+                actions[id], wanted[slot :: self.agents_per_env]
             )
         return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from typing import Any
@@ -9,15 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.episodes import Infos
+from pufferlib.episodes import EpisodeStats, Infos
+from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
-from pufferlib.vectorization.base import BufferedVectorEnv
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv
 
 
 class Threads(BufferedVectorEnv):
     """Runs `num_envs` envs of the C core on `num_workers` threads (all cores by default).
 
     Rows, infos and statistics are the same for any number of threads.
+
+    With `double_buffer` the slots are two batches, and one steps while the policy looks at the
+    other: `recv` and `send` deal with half the slots each, the lower ones first, then in turns.
+    `send` answers the oldest batch that has no answer yet; so `recv` twice in a row leaves nothing
+    under way, and `send` twice starts both again. `reset` and `step` deal with all slots.
     """
 
     def __init__(
@@ -25,43 +32,97 @@ class Threads(BufferedVectorEnv):
         env_creator: NativeCreator | str,
         num_envs: int,
         num_workers: int | None = None,
+        double_buffer: bool = False,
         **settings: Any,
     ) -> None:
         name = env_creator if isinstance(env_creator, str) else env_creator.name
         workers = min(usable_cores(), num_envs) if num_workers is None else num_workers
-        self._vec = NativeVec(name, num_envs, workers, settings)
+        self._vec = NativeVec(name, num_envs, workers, settings, double_buffer=double_buffer)
         self.num_envs = num_envs
         self.num_workers = workers
+        self.batches = 2 if double_buffer else 1
         self.agents_per_env = self._vec.agents_per_env
         self._attach(self._vec.buffers, self._vec.observation_space, self._vec.action_space)
         self._dones = np.zeros(self.num_agents, dtype=np.bool_)
-        self._last_infos: weakref.ref[Infos] | None = None
+        middle = self.num_agents // 2
+        self._halves = (slice(0, middle), slice(middle, self.num_agents))
+        self._num_received = self._num_sent = 0  # halves since the last reset
+        self._last_infos: list[weakref.ref[Infos] | None] = [None, None]  # of each half
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._begin("reset")
         self._settle_infos()
         given = self._take_seed(seed)
         self._vec.reset(fresh_seed() if given is None else given)
+        self._num_received = self._num_sent = 0
         return self.observations
 
     def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[np.float32], Any, Infos]:
         self._begin("step")
-        rows = self._rows(actions)
+        rows = self._rows(actions, self._buffers.actions)
         self._settle_infos()
         self._vec.step(rows)
+        self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
         infos = Infos(self.num_agents, self._vec.spoken)
-        self._last_infos = weakref.ref(infos)
+        self._last_infos = [weakref.ref(infos)] * 2
         dones = np.logical_or(self.terminals, self.truncations, out=self._dones)
         return self.observations, self.rewards, dones, infos
 
-    def _settle_infos(self) -> None:
-        """Build the dicts of the last step if they are still held: its rows are about to go."""
-        infos = self._last_infos() if self._last_infos else None
-        if infos is not None:
-            infos.settle()
+    def send(self, actions: Any) -> None:
+        if self.batches == 1:
+            super().send(actions)
+            return
+        self._begin("send")
+        half = self._num_sent % 2
+        rows = self._rows(actions)
+        self._settle_infos(half)
+        self._buffers.actions[self._halves[half]] = rows
+        self._vec.begin(half)
+        self._num_sent += 1
 
-    def drain_metrics(self) -> dict[str, float]:
-        return self._vec.drain().means()
+    def recv(self) -> Batch:
+        if self.batches == 1:
+            return super().recv()
+        self._begin("recv")
+        half = self._num_received % 2
+        self._vec.finish(half)
+        self._num_received += 1
+        slots = self._halves[half]
+        infos = Infos(self.batch_slots, functools.partial(self._vec.spoken, half))
+        self._last_infos[half] = weakref.ref(infos)
+        return Batch(
+            slots,
+            self.observations[slots],
+            self.rewards[slots],
+            self.terminals[slots],
+            self.truncations[slots],
+            self.masks[slots],
+            infos,
+        )
+
+    def _begin(self, call: str) -> None:
+        super()._begin(call)
+        if self.batches == 1:
+            return
+        self._received = False  # that is about whole batches; halves are counted here
+        answered = self._num_received - self._num_sent == 0
+        is_under_way = self._num_sent > max(0, self._num_received - 2)
+        if call == "send" and answered:
+            raise UsageError("`recv` must be called before the next `send`.")
+        if call == "recv" and self._num_received - self._num_sent == 2:
+            raise UsageError("`send` must be called before the next `recv`.")
+        if call in ("step", "snapshot") and is_under_way:
+            raise UsageError(f"`recv` must be called before `{call}`: a half is still stepping.")
+
+    def _settle_infos(self, half: int | None = None) -> None:
+        """Build the dicts of the last step if they are still held: its rows are about to go."""
+        for held in self._last_infos if half is None else [self._last_infos[half]]:
+            infos = held() if held else None
+            if infos is not None:
+                infos.settle()
+
+    def drain_stats(self) -> EpisodeStats:
+        return self._vec.drain()
 
     def snapshot(self) -> NDArray[np.uint8]:
         self._begin("snapshot")
@@ -72,6 +133,8 @@ class Threads(BufferedVectorEnv):
         rows = self._state_rows(state, env)
         self._settle_infos()
         self._vec.restore(rows, env or 0)
+        self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
+        self._num_received = self._num_sent = 0
         self._note_restore()
 
     def render(self, env: int = 0) -> NDArray[np.uint8]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
 import pufferlib
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator
-from pufferlib.vectorization import Threads
+from pufferlib.spaces import action_layout
+from pufferlib.vectorization import Batch, Threads
 from pufferlib.vectorization.threads import usable_cores
 
 
@@ -129,3 +133,229 @@ def test_many_vectors_can_be_made_and_closed() -> None:
         if i in (99, 299):
             memory.append(psutil.Process().memory_info().rss)
     assert memory[1] - memory[0] < 2e6
+
+
+# ---- Double buffering ----------------------------------------------------------------------------
+
+
+class Script:
+    """Actions by step and slot, drawn once, so that any order of playing them gives one game."""
+
+    def __init__(self, vecenv: Threads, steps: int) -> None:
+        layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
+        words: list[NDArray[Any]] = [
+            rng.integers(0, n, (steps, vecenv.num_agents)).astype(np.int32) for n in layout.nvec
+        ]
+        for low, high in zip(layout.low, layout.high, strict=True):
+            drawn = rng.uniform(low, high, (steps, vecenv.num_agents))
+            words.append(drawn.astype(np.float32))
+        rows = np.stack([word.view(layout.dtype) for word in words], -1)
+        self.rows = rows.reshape(steps, vecenv.num_agents, *layout.shape)
+
+
+def told(vecenv: Threads, batch: Batch) -> dict[str, Any]:
+    """Copy what a batch says."""
+    slots, cut = batch.slots, batch.truncations
+    return {
+        "observations": batch.observations.copy(),
+        "rewards": batch.rewards.copy(),
+        "terminals": batch.terminals.copy(),
+        "truncations": cut.copy(),
+        "masks": batch.masks.copy(),
+        "action_masks": None if vecenv.action_masks is None else vecenv.action_masks[slots].copy(),
+        "final_observations": vecenv.final_observations[slots][cut].copy(),
+        "episodes": [(i["episode"]["r"], i["episode"]["l"]) if i else None for i in batch.infos],
+    }
+
+
+def play(vecenv: Threads, script: Script, carry: list[Batch] | None = None) -> tuple[Any, Any]:
+    """Play the script as a trainer does; return [step][batch] -> what was told, and the last."""
+    batches = carry or [vecenv.recv() for _ in range(vecenv.batches)]
+    story: list[list[Any]] = []
+    for t, rows in enumerate(script.rows):
+        story.append([])
+        for b in range(vecenv.batches):
+            if t:
+                batches[b] = vecenv.recv()
+                story[t - 1].append(told(vecenv, batches[b]))
+            vecenv.send(rows[batches[b].slots])
+    for b in range(vecenv.batches):  # what is still under way
+        batches[b] = vecenv.recv()
+        story[-1].append(told(vecenv, batches[b]))
+    return story, batches
+
+
+def joined(step: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put the batches of one step side by side."""
+    whole: dict[str, Any] = {}
+    for name, part in step[0].items():
+        if isinstance(part, np.ndarray):
+            whole[name] = np.concatenate([other[name] for other in step]).tobytes()
+        elif part is not None:
+            whole[name] = [each for other in step for each in other[name]]
+    return whole
+
+
+@pytest.mark.parametrize("name", pufferlib.list_envs())
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_two_halves_play_the_game_of_the_whole(name: str, workers: int) -> None:
+    stories, drained, states = [], [], []
+    for double_buffer in (False, True):
+        with Threads(name, 6, workers, double_buffer) as vecenv:
+            vecenv.reset(seed=3)
+            first, batches = play(vecenv, Script(vecenv, 60))
+            state = vecenv.snapshot()
+            second, _ = play(vecenv, Script(vecenv, 20), batches)
+            stories.append([joined(step) for step in first + second])
+            drained.append(vecenv.drain_metrics())
+            states.append(state)
+    assert stories[0] == stories[1]
+    assert drained[0] == drained[1]
+    assert (states[0] == states[1]).all()
+
+
+def test_a_batch_is_one_half_and_they_take_turns() -> None:
+    with Threads("snake", 4, 2, double_buffer=True) as vecenv:
+        middle = 2 * vecenv.agents_per_env
+        assert vecenv.batches == 2
+        assert vecenv.batch_slots == middle
+        assert vecenv.num_agents == 2 * middle
+        first = vecenv.reset(seed=0).copy()
+        for turn in range(5):
+            batch = vecenv.recv()
+            assert batch.slots == slice(turn % 2 * middle, (turn % 2 + 1) * middle)
+            assert len(batch.infos) == len(batch.rewards) == middle
+            if turn < 2:
+                assert (batch.observations == first[batch.slots]).all()
+                assert not batch.rewards.any()
+            assert np.shares_memory(batch.observations, vecenv.observations)
+            vecenv.send(np.zeros(middle, np.int32))
+
+
+def test_calls_out_of_turn_say_which_is_due() -> None:
+    with Threads("cartpole", 4, 1, double_buffer=True) as vecenv:
+        with pytest.raises(UsageError, match="`reset` must be called before `recv`"):
+            vecenv.recv()
+        vecenv.reset(seed=0)
+        with pytest.raises(UsageError, match="`recv` must be called before the next `send`"):
+            vecenv.send(0)
+        vecenv.recv()
+        with pytest.raises(UsageError, match=r"must have shape \(2,\) .* but got \(4,\)"):
+            vecenv.send(np.zeros(4, np.int32))
+        vecenv.send(0)
+        with pytest.raises(UsageError, match="`recv` must be called before the next `send`"):
+            vecenv.send(0)
+        for call, given in (("step", (0,)), ("snapshot", ())):
+            with pytest.raises(UsageError, match=f"`recv` must be called before `{call}`: a half"):
+                getattr(vecenv, call)(*given)
+        vecenv.recv()
+        vecenv.recv()
+        with pytest.raises(UsageError, match="`send` must be called before the next `recv`"):
+            vecenv.recv()
+        vecenv.step(np.zeros(4, np.int32))
+        with pytest.raises(UsageError, match="`send` must be called before the next `recv`"):
+            vecenv.recv()
+        vecenv.send(0)
+        vecenv.send(0)
+        assert vecenv.recv().slots == slice(0, 2)
+
+
+def test_whole_steps_work_between_halves() -> None:
+    plain = Threads("cartpole", 4, 2)
+    double = Threads("cartpole", 4, 2, double_buffer=True)
+    with plain, double:
+        for vecenv in (plain, double):
+            vecenv.reset(seed=1)
+            vecenv.step([0, 1, 0, 1])
+            play(
+                vecenv, Script(vecenv, 5), [vecenv_batch(vecenv, b) for b in range(vecenv.batches)]
+            )
+            vecenv.step([1, 1, 0, 0])
+        assert plain.observations.tobytes() == double.observations.tobytes()
+        assert plain.drain_metrics() == double.drain_metrics()
+
+
+def vecenv_batch(vecenv: Threads, index: int) -> Batch:
+    """Return the rows of a batch as `recv` would, for a loop that begins after a `step`."""
+    size = vecenv.batch_slots
+    slots = slice(index * size, (index + 1) * size)
+    rows = (vecenv.observations, vecenv.rewards, vecenv.terminals, vecenv.truncations)
+    return Batch(slots, *(row[slots] for row in rows), vecenv.masks[slots], [])
+
+
+def test_reset_restore_drain_and_close_wait_for_what_is_under_way() -> None:
+    vecenv = Threads("breakout", 512, 2, double_buffer=True, frameskip=16)
+    vecenv.reset(seed=0)
+    state = vecenv.snapshot()
+    for end in ("reset", "restore", "restore one", "drain_metrics", "render"):
+        vecenv.reset(seed=0)
+        first = vecenv.observations.copy()
+        for _ in range(2):
+            vecenv.recv()
+            vecenv.send(0)
+        if end == "restore":
+            vecenv.restore(state)
+        elif end == "restore one":
+            vecenv.restore(state[7], env=7)
+            assert not vecenv.rewards.any()
+        else:
+            getattr(vecenv, end)(**({"seed": 0} if end == "reset" else {}))
+        moved = (vecenv.observations != first).any(1)
+        assert moved[8:].all() == (end in ("restore one", "drain_metrics", "render"))
+        assert vecenv.recv().slots == slice(0, 256)
+    vecenv.reset(seed=0)
+    vecenv.recv()
+    vecenv.send(0)
+    vecenv.close()
+    vecenv.close()
+
+
+def test_infos_of_a_half_outlive_its_next_step() -> None:
+    with Threads("cartpole", 4, 1, double_buffer=True, max_steps=3) as vecenv:
+        vecenv.reset(seed=0)
+        held = []
+        for _ in range(2 * 3):
+            vecenv.recv()
+            vecenv.send(0)
+        for _ in range(2):
+            held.append(vecenv.recv().infos)
+            vecenv.send(0)
+        for _ in range(4):
+            vecenv.recv()
+            vecenv.send(0)
+        lengths = [info["episode"]["l"] for infos in held for info in infos]
+        assert lengths == [3, 3, 3, 3]
+
+
+def test_envs_step_while_the_caller_does_something_else() -> None:
+    with Threads("breakout", 64, 1, double_buffer=True) as vecenv:
+        before = vecenv.reset(seed=0).copy()
+        _, upper = vecenv.recv(), vecenv.recv()
+        vecenv.send(0)
+        deadline = time.perf_counter() + 10
+        while (vecenv.observations[31] == before[31]).all():  # the last env of the half
+            assert time.perf_counter() < deadline
+            time.sleep(0.001)  # and no call that could step it
+        assert (upper.observations == before[32:]).all()
+
+
+@pytest.mark.parametrize("end", ["close", "delete"])
+def test_no_thread_outlives_a_vector_whose_halves_are_under_way(end: str) -> None:
+    gc.collect()
+    before = num_threads()
+    for _ in range(3):
+        vecenv = Threads("cartpole", 64, 3, double_buffer=True)
+        vecenv.reset(seed=0)
+        for _ in range(2):
+            vecenv.recv()
+            vecenv.send(0)
+        assert num_threads() == before + 3  # the caller is none of them
+        if end == "close":
+            vecenv.close()
+        del vecenv
+        assert num_threads() == before
+
+
+def test_halves_must_be_equal() -> None:
+    with pytest.raises(UsageError, match=r"`num_envs` must be even .* but got 5\. Try 6"):
+        Threads("cartpole", 5, double_buffer=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import importlib.util
+import sys
 import threading
 import time
 import warnings
@@ -170,8 +171,8 @@ def load(package: str, owner: str) -> Any:
     the package.
     """
     extra = package.partition(".")[0]
-    spec = importlib.util.find_spec(extra)
-    if spec is None or spec.origin is None:
+    spec = None if extra in sys.modules else importlib.util.find_spec(extra)
+    if sys.modules.get(extra) is None and (spec is None or spec.origin is None):
         raise MissingExtraError(f"`{owner}` needs {extra}: pip install 'pufferlib[{extra}]'")
     return importlib.import_module(package)
 

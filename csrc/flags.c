@@ -124,8 +124,8 @@ uint32_t puf_flags_progress(const PufFlags* flags, int32_t worker) {
 void puf_flags_revoke(PufFlags* flags, int32_t worker) {
     Worker* w = &flags->workers[worker];
     atomic_store(&w->asleep, 0);
-    if (!atomic_load(&w->turn)) return;
     atomic_store(&w->said, 0);
+    if (!atomic_load(&w->turn)) return;
     atomic_store(&w->order, atomic_fetch_add(&flags->tickets, 1));
     atomic_store(&w->turn, 0);
     atomic_fetch_add(&flags->completed, 1);

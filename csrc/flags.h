@@ -41,7 +41,7 @@ int32_t puf_flags_ready(PufFlags* flags, const int32_t* pending, int32_t num_pen
 uint32_t puf_flags_said(const PufFlags* flags, int32_t worker);
 uint32_t puf_flags_progress(const PufFlags* flags, int32_t worker);
 
-// Takes a turn back from a worker that died with it, as if it had finished.
+// Takes the turn back from a worker that died, if it had it, as if it had finished in silence.
 void puf_flags_revoke(PufFlags* flags, int32_t worker);
 
 // ---- A worker's side --------------------------------------------------------------------------

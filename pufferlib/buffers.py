@@ -36,6 +36,12 @@ class Buffers:
         """Number of rows."""
         return len(self.rewards)
 
+    def unmask(self) -> None:
+        """Mark every slot as present and every action as allowed."""
+        self.masks[:] = True
+        if self.action_masks is not None:
+            self.action_masks[:] = True
+
     def slots(self, first: int, last: int) -> Buffers:
         """Return the rows from `first` up to, not including, `last`: views of the same memory."""
         if not 0 <= first <= last <= self.num_slots:
@@ -60,11 +66,11 @@ def allocate(
 
     Each array begins at a multiple of 64 bytes. Every slot is unmasked and every action allowed, so
     an env without masks need not know of them. With `memory`, at least `num_bytes` long and at an
-    address divisible by 64, the arrays lie in it and keep what it holds, but for the masks.
+    address divisible by 64, the arrays lie in it and hold what it holds.
     """
     rows = _rows(num_slots, observation_space, action_space, action_masks)
     offsets, end = _offsets(num_slots, rows)
-    base = 0
+    is_new, base = memory is None, 0
     if memory is None:
         memory = np.zeros(end + ALIGNMENT, dtype=np.uint8)
         base = -memory.ctypes.data % ALIGNMENT
@@ -74,9 +80,8 @@ def allocate(
     }
     arrays.setdefault("action_masks", None)
     buffers = Buffers(**arrays)
-    buffers.masks[:] = True
-    if buffers.action_masks is not None:
-        buffers.action_masks[:] = True
+    if is_new:
+        buffers.unmask()
     return buffers
 
 

@@ -360,6 +360,15 @@ def fresh_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
 
 
+Flags = _core.Flags  # turns in shared memory, see csrc/flags.h
+flags_bytes = _core.flags_bytes
+
+
+def die_with_parent() -> bool:
+    """Let the system kill this process when its parent dies; False where it cannot."""
+    return bool(_core.die_with_parent())
+
+
 def keep_memory() -> bool:
     """Let the process keep memory it frees, for loops that allocate the same sizes again and again.
 

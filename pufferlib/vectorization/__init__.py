@@ -1,7 +1,8 @@
 """Many environments at once behind one interface."""
 
 from pufferlib.vectorization.base import Batch, VectorEnv
+from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
 
-__all__ = ["Batch", "Serial", "Threads", "VectorEnv"]
+__all__ = ["Batch", "Multiprocessing", "Serial", "Threads", "VectorEnv"]

@@ -52,7 +52,7 @@ class Serial(BufferedVectorEnv):
         self._begin("reset")
         given = self._take_seed(seed)
         if given is None:
-            given = native.fresh_seed() >> (32 if self.shard.is_python else 0)
+            given = native.fresh_seed() >> (32 if self.shard.facts.is_python else 0)
         self.shard.reset(given)
         self.agent_ids = self.shard.agent_ids
         return self._by_agent(self.observations)

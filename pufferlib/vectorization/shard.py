@@ -6,7 +6,8 @@ that it shares with its parent. So both do the same, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ class Facts(NamedTuple):
     agents_per_env: int
     envs_per_unit: int  # 1, or the envs of a vector env that the creator returned
     has_action_masks: bool
+    is_python: bool = False  # seeds must stay below 2**32
 
     def check(self, other: Facts, env: int) -> None:
         """Raise unless `other`, which are the facts of `env`, are those of env 0."""
@@ -75,16 +77,21 @@ class Shard:
                 if on_created is not None:
                     on_created(unit - first_unit + 1)
         except BaseException:
-            self.close()
+            with contextlib.suppress(Exception):
+                self.close()
             raise
         assert facts is not None
-        self.facts = facts._replace(has_action_masks=any(env.has_action_masks for env in self.envs))
+        self.facts = facts._replace(
+            has_action_masks=any(env.has_action_masks for env in self.envs),
+            is_python=is_python(self.envs[0]),
+        )
         self.first_env = first_unit * facts.envs_per_unit
         self.num_envs = num_units * facts.envs_per_unit
         self.slots_per_unit = facts.agents_per_env * facts.envs_per_unit
+        self.num_slots = num_units * self.slots_per_unit
         self.agent_ids: tuple[Any, ...] | None = None
         # env whose turn it is, counted within the shard: shows that a long step gets on
-        self.progress: MutableSequence[int] = [0]
+        self.progress: list[int] | memoryview[int] = [0]
 
     def _created(self, env_creator: Callable[[], Any], unit: int) -> Any:
         made = call_creator(env_creator, unit)
@@ -101,7 +108,7 @@ class Shard:
         self.buffers = buffers
         for unit, env in enumerate(self.envs):
             env.bind(buffers.slots(*self._slots(unit)))
-        self._steps = [(env.step, env.actions) for env in self.envs]
+        self._steps = [(unit, env.step, env.actions) for unit, env in enumerate(self.envs)]
         self.tracker = EpisodeTracker(buffers.num_slots)
         space = self.facts.observation_space
         self._check, self._check_final = (
@@ -129,12 +136,6 @@ class Shard:
         self._note_agents()
         self._check_finite("reset")
 
-    @property
-    def is_python(self) -> bool:
-        """Whether the envs are Python, whose seeds must stay below 2**32."""
-        env = self.envs[0]
-        return env.is_python if isinstance(env, _Nested) else isinstance(env, Emulated)
-
     def _note_agents(self) -> None:
         """Learn the agents' ids where the envs speak in dicts; slots must mean the same in all."""
         self.agent_ids = getattr(self.envs[0], "agent_ids", None)
@@ -155,10 +156,8 @@ class Shard:
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
         infos: list[dict[str, Any]] = []
         slots = self.slots_per_unit
-        unit = 0
-        for step, own_actions in self._steps:
+        for unit, step, own_actions in self._steps:
             progress[0] = unit
-            unit += 1
             spoken = step(own_actions)[4]
             if slots == 1 and type(spoken) is dict:
                 infos.append(spoken)
@@ -183,10 +182,10 @@ class Shard:
                 method, said, slot % self.slots_per_unit
             )
 
-    def drain(self) -> EpisodeStats:
-        """Return what the envs themselves counted since the last drain."""
+    def drain(self, units: Iterable[int] | None = None) -> EpisodeStats:
+        """Return what the envs, or those of some units, counted themselves since the last drain."""
         stats = EpisodeStats()
-        for env in self.envs:
+        for env in self.envs if units is None else [self.envs[unit] for unit in units]:
             if hasattr(env, "drain"):
                 stats.merge(env.drain())
         return stats
@@ -228,6 +227,14 @@ class Shard:
             raise failed
 
 
+def is_python(env: Any) -> bool:
+    """Return whether a unit is made of Python envs, to which old generators may belong."""
+    if isinstance(env, _Nested):
+        shard = getattr(env.vecenv, "shard", None)
+        return shard is None or shard.facts.is_python
+    return isinstance(env, Emulated)
+
+
 def check_agent_ids(first: tuple[Any, ...] | None, own: tuple[Any, ...] | None, env: int) -> None:
     """Raise unless the agents of `env` are those of env 0."""
     if own != first:
@@ -263,11 +270,6 @@ class _Nested:
         self.single_action_space = vecenv.action_space
         self.has_action_masks = vecenv.action_masks is not None
         self._rebound = False
-
-    @property
-    def is_python(self) -> bool:
-        shard = getattr(self.vecenv, "shard", None)
-        return bool(shard.is_python) if shard is not None else False
 
     @property
     def agent_ids(self) -> tuple[Any, ...] | None:

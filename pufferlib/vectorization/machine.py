@@ -1,0 +1,101 @@
+"""What this process may use of the machine: cores, memory, file descriptors.
+
+A container's limits count, not what the machine has.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from pufferlib.errors import UsageError
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def usable_cores() -> int:
+    """Return the number of cores this process may keep busy."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        allowed = os.cpu_count() or 1
+    quota = _cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, math.floor(quota + 0.01)))
+
+
+def _cpu_quota() -> float | None:
+    """Return how many cores' worth of time the control group allows, None for no limit."""
+    for folder in _own_groups():
+        text = _read(folder / "cpu.max")  # "200000 100000", or "max 100000"
+        if text:
+            limit, _, period = text.partition(" ")
+            if limit != "max":
+                return int(limit) / int(period or 100000)
+    limit, period = (_read(_CGROUP / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    if limit and period and int(limit) > 0:  # the older kind of control group
+        return int(limit) / int(period)
+    return None
+
+
+def available_memory() -> float:
+    """Return the bytes that can still be had, inf where nobody tells."""
+    free = math.inf
+    try:
+        import psutil
+
+        free = float(psutil.virtual_memory().available)
+    except ImportError:
+        pass
+    for folder in _own_groups():
+        limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
+        if limit and used and limit != "max":
+            free = min(free, int(limit) - int(used))
+    return free
+
+
+def check_descriptors(needed: int) -> None:
+    """Raise unless `needed` more files can be opened; the soft limit is lifted where it may be."""
+    try:
+        import resource
+    except ImportError:  # not POSIX
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = _open_descriptors()
+    if soft == resource.RLIM_INFINITY or used + needed <= soft:
+        return
+    if hard == resource.RLIM_INFINITY or used + needed <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(used + needed + 64, _max(hard)), hard))
+        return
+    raise UsageError(
+        f"workers need {needed} file descriptors, but {max(0, hard - used)} of {hard} are left. "
+        "Try fewer workers, or `ulimit -n`."
+    )
+
+
+def _max(hard: int) -> int:
+    return 2**20 if hard < 0 else hard
+
+
+def _open_descriptors() -> int:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        try:
+            return len(os.listdir(folder))
+        except OSError:
+            continue
+    return 32
+
+
+def _own_groups() -> list[Path]:
+    """Return the control group of this process and those above it, as far as they can be seen."""
+    text = _read(Path("/proc/self/cgroup"))
+    own = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
+    folder = _CGROUP / own.strip("/")
+    return [folder, *(above for above in folder.parents if above.is_relative_to(_CGROUP))]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

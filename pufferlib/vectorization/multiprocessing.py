@@ -1,0 +1,605 @@
+"""Multiprocessing: envs in worker processes, over one shared memory.
+
+A step costs each side one flag: actions and rows lie where all of them can see, infos travel only
+when there are any. Workers are started by a launcher (launcher.py), from our own entry point: the
+user's script is never imported again. Whatever becomes of a worker, the next call says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, Literal
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib import native
+from pufferlib.episodes import EpisodeStats, Infos, finished
+from pufferlib.errors import EnvError, PufferError, UsageError, WorkerError
+from pufferlib.registry import resolve_sizes
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.machine import check_descriptors, usable_cores
+from pufferlib.vectorization.shard import Facts, check_agent_ids
+from pufferlib.vectorization.shared import SharedRows
+from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
+from pufferlib.vectorization.worker import NEWS, RAISED, SPOKE, TIMEOUT, TURN, Binding
+
+DEFAULT_TIMEOUT = 120.0
+_SPINS = 2000  # looks at a flag before sleeping, where there is a core for everyone
+_SHORT_SPINS = 50  # the same where a look may keep the other side off its core
+_WORD = 2**32
+_CLOSE_SECONDS = 1.0  # how long envs may take to close
+_FDS_PER_WORKER, _FDS = 3, 16  # that a vector opens: channel, wake-up, and one while it starts
+
+
+class Multiprocessing(BufferedVectorEnv):
+    """Runs `num_envs` envs made by `env_creator` in `num_workers` processes.
+
+    Every worker owns a contiguous range of envs; two of `num_envs`, `num_workers` and
+    `envs_per_worker` imply the third. In mode "sync" each batch is the whole vector, and the
+    numbers are those of `Serial` for the same seed. In mode "async", `surplus_envs` more run in
+    further workers: `recv` hands over the first `num_envs` that are ready, `send` takes actions for
+    just those, and nothing waits for the slowest. Rows of a batch are views where its workers are
+    neighbours, else copies.
+
+    `env_creator` is called in the workers and may be a lambda or closure; it may also return a
+    vector env. `start_method` is "forkserver" (cheap and clean), "spawn" (a fresh interpreter for
+    each worker) or "fork" (of this process). `worker_threads` caps the threads of numeric libraries
+    in a worker. `timeout` is how many seconds one call of one env may take, None for any; `restart`
+    how many workers that died or hang are replaced before that is an error: their envs begin anew,
+    marked truncated.
+    """
+
+    def __init__(
+        self,
+        env_creator: Callable[[], Any],
+        num_envs: int,
+        num_workers: int | None = None,
+        envs_per_worker: int | None = None,
+        mode: Literal["sync", "async"] = "sync",
+        surplus_envs: int = 0,
+        *,
+        start_method: Literal["forkserver", "spawn", "fork"] = "forkserver",
+        worker_threads: int = 1,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        restart: int = 0,
+    ) -> None:
+        _check(mode, surplus_envs, worker_threads, timeout, restart)
+        units, self.num_workers = _ranges(num_envs, num_workers, envs_per_worker, surplus_envs)
+        _warn_of_crowd(len(units))
+        check_descriptors(_FDS_PER_WORKER * len(units) + _FDS)
+        self.mode = mode
+        self.restarts = 0  # workers replaced so far
+        self._restarts_left = restart
+        self._begin_anew()
+        self._team = Team(
+            env_creator,
+            None if start_method == "fork" else _pickled(env_creator),
+            units,
+            start_method,
+            worker_threads,
+            timeout,
+        )
+        fds: list[int] = []
+        self._finalizer = weakref.finalize(self, _stop, self._team, fds)
+        try:
+            facts = self._create(len(units))
+            self._share(facts, units, num_envs, surplus_envs, fds)
+        except BaseException:
+            self._closed = True
+            self._finalizer()
+            raise
+
+    def _begin_anew(self) -> None:
+        self._spoken: dict[int, dict[int, dict[str, Any]]] = {}  # by worker, then slot within it
+        self._stats, self._counted = EpisodeStats(), EpisodeStats()
+        self._idle: list[int] = []  # workers with rows that no batch has handed over yet
+        self._running: list[int] = []  # workers with a turn
+        self._batch_workers: list[int] = []  # of the batch at hand
+        self._stale: set[int] = set()  # replaced while they had no turn: not reset yet
+        self._clock_started = time.perf_counter()
+
+    # ---- Starting ------------------------------------------------------------------------------
+
+    def _create(self, num_workers: int) -> Facts:
+        """Start all workers; return what they agree on."""
+        workers = range(num_workers)
+        for worker in workers:
+            self._team.start(worker)
+        found: dict[int, Facts] = self._team.gather(workers, "create")
+        facts = found[0]
+        self._team.envs_per_unit = facts.envs_per_unit
+        for worker in workers:
+            facts.check(found[worker], self._team.envs(worker)[0])
+        masked = any(each.has_action_masks for each in found.values())
+        return facts._replace(has_action_masks=masked)
+
+    def _share(
+        self, facts: Facts, units: list[range], num_envs: int, surplus: int, fds: list[int]
+    ) -> None:
+        """Give everyone rows in one shared memory."""
+        self.num_envs = num_envs * facts.envs_per_unit
+        self.surplus_envs = surplus * facts.envs_per_unit
+        self.agents_per_env = facts.agents_per_env
+        self._facts = facts
+        self._shared = SharedRows(facts, self.num_agents, len(units))
+        fds.append(self._shared.fd)
+        self._flags = self._shared.flags
+        self._wake_fd = _wake_fd(fds)
+        self._wake_fds = np.array([_wake_fd(fds) for _ in units], dtype=np.int32)
+        self._attach(self._shared.buffers, facts.observation_space, facts.action_space)
+        per_unit = facts.envs_per_unit * facts.agents_per_env
+        self._worker_slots = [slice(r.start * per_unit, r.stop * per_unit) for r in units]
+        self._workers = np.arange(len(units), dtype=np.int32)
+        crowded = len(units) + 1 > usable_cores()
+        self._spins = _SHORT_SPINS if crowded else _SPINS
+        for worker in range(len(units)):
+            self._bind(worker)
+        self._team.gather(range(len(units)), "bind")
+        # what the policy saw last, for the rows of a worker that dies in the middle of writing
+        self._kept = self.observations.copy() if self._restarts_left else None
+        self._last_infos: weakref.ref[Infos] | None = None
+        self._started = 0  # turns given, modulo 2**32
+        self._seed = 0
+
+    def _bind(self, worker: int) -> None:
+        binding = Binding(
+            self._facts,
+            self.num_agents,
+            len(self._workers),
+            self._worker_slots[worker].start,
+            self._spins,
+        )
+        fds = (self._shared.fd, self._wake_fd, int(self._wake_fds[worker]))
+        try:
+            self._team.channels[worker].send(binding, fds)
+        except EOFError:
+            raise self._team.lost(worker, "bind") from None
+
+    # ---- Reset -----------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None) -> Any:
+        self._begin("reset")
+        self._settle_infos()
+        given = self._take_seed(seed)
+        if given is None:
+            given = native.fresh_seed() >> (32 if self._facts.is_python else 0)
+        self._seed = given
+        self._finish_running()
+        self._begin_anew()
+        ids = self._ask(self._workers.tolist(), "reset", given)
+        self.agent_ids = ids[0]
+        for worker, own in ids.items():
+            check_agent_ids(self.agent_ids, own, self._team.envs(worker)[0])
+        self._stale.clear()
+        self._idle = self._workers.tolist()
+        return self._by_agent(self.observations)
+
+    def _ask(self, workers: list[int], *message: Any) -> dict[int, Any]:
+        """Call workers that have no turn; lost ones are replaced and asked again."""
+        while True:
+            try:
+                return self._call(workers, *message)
+            except LostWorkerError as error:
+                self._replace(error, message[0])
+                # the others have answered or will: begin the call again for all, in order
+                self._flush(workers, error.worker)
+
+    def _call(self, workers: list[int], *message: Any) -> dict[int, Any]:
+        for worker in workers:
+            try:
+                self._team.channels[worker].send(message)
+            except EOFError:
+                raise self._team.lost(worker, message[0]) from None
+        return self._team.gather(workers, message[0], self._flags.progress)
+
+    def _flush(self, workers: list[int], lost: int) -> None:
+        """Take the answers of a call that a lost worker has cut short."""
+        for worker in workers:
+            if worker != lost:
+                with contextlib.suppress(PufferError):
+                    self._team.gather([worker], "reset", self._flags.progress)
+
+    # ---- Steps -----------------------------------------------------------------------------------
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+        if self.surplus_envs:
+            raise UsageError(
+                "`step` must have the results of its own actions, which `surplus_envs` do not "
+                "wait for. Try `send` and `recv`, or surplus_envs=0."
+            )
+        self._begin("step")
+        self._give(actions)
+        batch = self._take()
+        dones = batch.terminals | batch.truncations
+        if self.agent_ids is None:
+            return batch.observations, batch.rewards, dones, batch.infos
+        rows = (batch.observations, batch.rewards, dones)
+        return *map(self._by_agent, rows), batch.infos
+
+    def send(self, actions: Any) -> None:
+        self._begin("send")
+        if not self._batch_workers:
+            raise UsageError("`recv` must be called before the first `send`.")
+        self._give(actions)
+        self._sent = True
+
+    def recv(self) -> Batch:
+        self._begin("recv")
+        if self._sent or not self._received:
+            self._batch = self._take()
+        self._sent, self._received = False, True
+        assert self._batch is not None
+        return self._batch
+
+    def _give(self, actions: Any) -> None:
+        """Hand actions to the workers of the last batch and let them run."""
+        rows = self._rows(actions)
+        self._settle_infos()
+        workers = self._batch_workers or self._next_workers()
+        slots = self._slots(workers)
+        self._buffers.actions[slots] = rows
+        if self._kept is not None:
+            self._kept[slots] = self.observations[slots]
+        self._batch_workers = []
+        for worker in self._stale.intersection(workers):
+            self._revive(worker)  # the step that it cannot take any more
+            self._idle.append(worker)
+            workers = [other for other in workers if other != worker]
+        self._running += workers
+        self._started = (self._started + len(workers)) % _WORD
+        self._flags.start(np.array(workers, dtype=np.int32), self._wake_fds)
+
+    def _take(self) -> Batch:
+        """Wait for a whole batch and hand it over."""
+        workers = self._next_workers()
+        self._batch_workers = workers
+        slots = self._slots(workers)
+        buffers = self._buffers
+        rewards, masks = buffers.rewards[slots], buffers.masks[slots]
+        terminals, truncations = buffers.terminals[slots], buffers.truncations[slots]
+        ended = terminals | truncations
+        spoken = self._said_by(workers)
+        if ended.any():
+            which = np.flatnonzero(ended)
+            returns, lengths = self._shared.returns[slots], self._shared.lengths[slots]
+            self._counted.add_many(returns[which], lengths[which])
+        else:
+            returns, lengths = self._shared.returns[:0], self._shared.lengths[:0]
+        seconds = time.perf_counter() - self._clock_started
+
+        def build() -> dict[int, dict[str, Any]]:
+            infos = finished(ended, returns, lengths, seconds)
+            for slot, info in spoken.items():
+                infos[slot] = {**infos.get(slot, {}), **info}
+            return infos
+
+        infos = Infos(len(rewards), build)
+        self._last_infos = weakref.ref(infos)
+        return Batch(
+            slots, buffers.observations[slots], rewards, terminals, truncations, masks, infos
+        )
+
+    def _next_workers(self) -> list[int]:
+        """Return the workers of the next batch, in order of slots; wait until there are enough."""
+        wanted = self.num_workers
+        self._collect(wanted - len(self._idle))
+        workers, self._idle = self._idle[:wanted], self._idle[wanted:]
+        return sorted(workers)
+
+    def _slots(self, workers: list[int]) -> slice | NDArray[np.int64]:
+        first, last = workers[0], workers[-1]
+        if last - first == len(workers) - 1:
+            return slice(self._worker_slots[first].start, self._worker_slots[last].stop)
+        parts = [self._worker_slots[worker] for worker in workers]
+        return np.concatenate([np.arange(part.start, part.stop) for part in parts])
+
+    def _said_by(self, workers: list[int]) -> dict[int, dict[str, Any]]:
+        """Return slot of the batch -> what envs said in their last step."""
+        out: dict[int, dict[str, Any]] = {}
+        if self._spoken:
+            first = 0
+            for worker in workers:
+                for slot, info in self._spoken.pop(worker, {}).items():
+                    out[first + slot] = info
+                slots = self._worker_slots[worker]
+                first += slots.stop - slots.start
+        return out
+
+    # ---- Waiting ---------------------------------------------------------------------------------
+
+    def _collect(self, count: int) -> None:
+        """Wait until `count` more running workers are done, and move all that are to the idle."""
+        if count <= 0:
+            return
+        count = min(count, len(self._running))
+        self._wait((self._started - len(self._running) + count) % _WORD)
+        done = self._flags.ready(np.array(self._running, dtype=np.int32))
+        failed = None
+        for worker in done:
+            said = self._flags.said(worker)
+            if said:
+                failed = self._hear(worker, said) or failed
+        self._running = [worker for worker in self._running if worker not in done]
+        self._idle += done
+        if failed is not None:
+            self._ready = False  # `reset` may be called
+            raise failed
+
+    def _hear(self, worker: int, said: int) -> Exception | None:
+        """Receive what a worker has to say of its turn; return the error if it raised."""
+        try:
+            message = self._team.channels[worker].receive()
+        except EOFError:
+            self._lose(self._team.lost(worker, "step"), "step")
+            return None
+        if said == RAISED:
+            return rebuilt(message)
+        assert said == SPOKE
+        spoken, stats, ids = message
+        if spoken:
+            self._spoken[worker] = spoken
+        if stats is not None:
+            self._stats.merge(stats)
+        if ids is not None and worker == 0:
+            self.agent_ids = ids
+        return None
+
+    def _wait(self, count: int) -> None:
+        """Wait until `count` turns have come back since the start, whatever happens meanwhile."""
+        flags, spins = self._flags, self._spins
+        clock: Clock | None = None
+        slice_ms = 20 if self._team.timeout is None else min(20, self._team.timeout * 250)
+        while True:
+            waited = flags.wait(count, self._wake_fd, self._team.life_fd, spins, round(slice_ms))
+            if waited == TURN:
+                return
+            spins = 0
+            if waited == NEWS:
+                for worker in self._team.news():
+                    self._lose(self._team.lost(worker, "step"), "step")
+            elif waited == TIMEOUT:  # long ones are timed; most waits are over before that
+                if clock is None:
+                    clock = Clock(self._team.timeout, self._running, flags.progress)
+                    slice_ms = clock.slice_ms
+                pending = [w for w in self._running if w not in flags.ready(self._workers)]
+                hung = clock.hung(pending)
+                if hung is not None:
+                    env = self._team.envs(hung)[0]
+                    env += flags.progress(hung) * self._facts.envs_per_unit
+                    self._lose(self._team.hung(hung, "step", env), "step")
+                    clock = None
+
+    def _finish_running(self) -> None:
+        """Let every running worker finish; what they say is kept for the next batch."""
+        with contextlib.suppress(EnvError):
+            self._collect(len(self._running))
+
+    def _settle_infos(self) -> None:
+        """Build the dicts of the last batch if they are still held: its rows are about to go."""
+        infos = self._last_infos() if self._last_infos else None
+        if infos is not None:
+            infos.settle()
+
+    # ---- Lost workers ----------------------------------------------------------------------------
+
+    def _lose(self, error: LostWorkerError, call: str) -> None:
+        """Replace a worker that was lost in or between its turns; raise where that is over."""
+        had_turn = error.worker in self._running
+        self._replace(error, call)
+        if had_turn:
+            self._revive(error.worker)
+            self._flags.revoke(error.worker)
+        else:
+            self._flags.revoke(error.worker)
+            self._stale.add(error.worker)
+
+    def _replace(self, error: LostWorkerError, call: str) -> None:
+        """Start another worker with the same envs, which have not been reset yet."""
+        if self._restarts_left < 1 or error.worker < 0:
+            self.close()
+            raise WorkerError(
+                str(error), error.worker, error.envs, error.signal, error.stderr
+            ) from None
+        while True:
+            self._restarts_left -= 1
+            self.restarts += 1
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"{reason} Replaced; {self._restarts_left} restarts left.", stacklevel=2)
+            worker = error.worker
+            try:
+                self._team.start(worker)
+                self._team.gather([worker], "create")
+                self._bind(worker)
+                self._team.gather([worker], "bind")
+                return
+            except LostWorkerError as again:
+                if self._restarts_left < 1:
+                    self.close()
+                    raise
+                error = again
+
+    def _revive(self, worker: int) -> None:
+        """Reset a replaced worker's envs; their rows say that the last episode was cut."""
+        assert self._kept is not None
+        self._stale.discard(worker)
+        slots = self._worker_slots[worker]
+        seed = native.env_seed(self._seed, 2**40 + self.restarts) % 2**32
+        while True:
+            try:
+                self._call([worker], "reset", seed)
+                break
+            except LostWorkerError as error:
+                self._replace(error, "reset")
+        self.rewards[slots], self.terminals[slots] = 0, False
+        self.truncations[slots] = True
+        self.final_observations[slots] = self._kept[slots]
+        self._shared.returns[slots], self._shared.lengths[slots] = 0, 0
+        self._spoken.pop(worker, None)
+
+    # ---- Statistics, state, pictures, end --------------------------------------------------------
+
+    def drain_stats(self) -> EpisodeStats:
+        stats, self._stats = self._stats, EpisodeStats()
+        counted, self._counted = self._counted, EpisodeStats()
+        if not stats.episodes:  # the envs do not count themselves
+            stats.merge(counted)
+        return stats
+
+    def drain_metrics(self) -> dict[str, float]:
+        metrics = super().drain_metrics()
+        return {**metrics, "restarts": float(self.restarts)} if self.restarts else metrics
+
+    def snapshot(self) -> NDArray[np.uint8] | None:
+        self._begin("snapshot")
+        self._finish_running()
+        states = self._ask(self._workers.tolist(), "snapshot")
+        if any(state is None for state in states.values()):
+            return None
+        return np.concatenate([states[worker] for worker in sorted(states)])
+
+    def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
+        self._begin("restore")
+        rows = self._state_rows(state, env)
+        self._settle_infos()
+        self._finish_running()
+        per_worker = {
+            worker: self._team.envs(worker)
+            for worker in self._workers.tolist()
+            if env is None or env in self._team.envs(worker)
+        }
+        for worker, envs in per_worker.items():
+            own = rows[envs.start : envs.stop] if env is None else rows
+            self._ask([worker], "restore", own, 0 if env is None else env - envs.start)
+        if env is None:
+            self._begin_anew()
+        self._idle, self._batch_workers = self._workers.tolist(), []
+        self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
+        self._note_restore()
+
+    def render(self, env: int = 0) -> NDArray[np.uint8] | None:
+        self._begin("render")
+        total = self.num_envs + self.surplus_envs
+        if not 0 <= env < total:
+            raise UsageError(f"`env` must be in 0..{total - 1}, but got {env}.")
+        self._finish_running()
+        worker = next(w for w in self._workers.tolist() if env in self._team.envs(w))
+        within = env - self._team.envs(worker).start
+        picture: NDArray[np.uint8] | None = self._ask([worker], "render", within)[worker]
+        return picture
+
+    def close(self) -> None:
+        """Close the envs and end the workers. Safe to call twice, and at any moment."""
+        closed, self._closed = self._closed, True
+        if closed:
+            return
+        failed: Exception | None = None
+        if self._finalizer.alive:
+            self._settle_infos()
+            if not self._running:
+                failed = self._close_envs()
+        self._finalizer()
+        if failed is not None:
+            raise failed
+
+    def _close_envs(self) -> Exception | None:
+        """Let idle workers close their envs, so that an error of theirs is heard."""
+        workers = [w for w in self._workers.tolist() if w in self._team.channels]
+        timeout, self._team.timeout = self._team.timeout, _CLOSE_SECONDS
+        try:
+            self._call(workers, "close")
+        except EnvError as error:
+            return error
+        except PufferError:  # one is gone, or hangs: it is ended like the others
+            pass
+        finally:
+            self._team.timeout = timeout
+        return None
+
+
+def _stop(team: Team, fds: list[int]) -> None:
+    team.stop()
+    while fds:
+        os.close(fds.pop())
+
+
+def _wake_fd(fds: list[int]) -> int:
+    """Return a descriptor that one process writes to wake another that polls it."""
+    if hasattr(os, "eventfd"):
+        fds.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        return fds[-1]
+    raise UsageError("Multiprocessing needs Linux for now. Try Serial.")
+
+
+def _check(
+    mode: str, surplus_envs: int, worker_threads: int, timeout: float | None, restart: int
+) -> None:
+    if mode not in ("sync", "async"):
+        raise UsageError(f"`mode` must be sync or async, but got {mode!r}.")
+    if surplus_envs < 0 or restart < 0:
+        name, value = ("surplus_envs", surplus_envs) if surplus_envs < 0 else ("restart", restart)
+        raise UsageError(f"`{name}` must be at least 0, but got {value}.")
+    if surplus_envs and mode == "sync":
+        raise UsageError(f"`surplus_envs` must be 0 in mode sync, but got {surplus_envs}.")
+    if worker_threads < 1:
+        raise UsageError(f"`worker_threads` must be at least 1, but got {worker_threads}.")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"`timeout` must be seconds above 0, or None, but got {timeout!r}.")
+
+
+def _ranges(
+    num_envs: int, num_workers: int | None, envs_per_worker: int | None, surplus: int
+) -> tuple[list[range], int]:
+    """Return the creator calls of every worker, and how many workers `num_envs` take."""
+    total, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    if workers is None:
+        workers = min(usable_cores(), total)
+        while surplus and (total % workers or surplus % (total // workers)):
+            workers -= 1
+    if workers > total:
+        raise UsageError(
+            f"`num_workers` must not exceed `num_envs`, but got {workers} for {total} envs. "
+            f"Try num_workers={total}."
+        )
+    bounds = [total * worker // workers for worker in range(workers + 1)]
+    if surplus:
+        each = total // workers
+        if total % workers or surplus % each:
+            fits = max(1, round(surplus / each)) * each
+            raise UsageError(
+                "`surplus_envs` must fill whole workers: `num_envs` a multiple of `num_workers`, "
+                f"and `surplus_envs` of their quotient, but got {total}, {workers} and {surplus}. "
+                f"Try surplus_envs={fits}."
+            )
+        bounds += range(total + each, total + surplus + 1, each)
+    return [range(*pair) for pair in itertools.pairwise(bounds)], workers
+
+
+def _warn_of_crowd(num_workers: int) -> None:
+    cores = usable_cores()
+    if num_workers > cores:
+        warnings.warn(
+            f"{num_workers} workers share {cores} cores: fine for envs that wait, slower for envs "
+            "that compute.",
+            stacklevel=4,
+        )
+
+
+def _pickled(env_creator: Callable[[], Any]) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(env_creator)
+    except Exception as error:
+        raise UsageError(
+            "`env_creator` must be able to go to another process, but cannot be pickled: "
+            f"{' '.join(str(error).split())}. Try creating what it holds inside of it, or "
+            "start_method='fork'."
+        ) from error
+    return data

@@ -1,0 +1,245 @@
+"""A worker of `Multiprocessing`: one shard of envs, stepped whenever the parent gives it the turn.
+
+Turns and rows go through shared memory; everything else (creating, reset, snapshots, pictures, and
+what envs say in infos) goes through a channel. The worker ends when the channel does.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from pufferlib.errors import EnvError, PufferError
+from pufferlib.vectorization.channel import Channel, pickled
+from pufferlib.vectorization.shard import Facts, Shard
+from pufferlib.vectorization.shared import SharedRows
+
+# what `said` means after a turn
+SILENT, SPOKE, RAISED = 0, 1, 2
+# results of a wait, as in csrc/flags.h
+TURN, NEWS, TIMEOUT, INTERRUPTED = range(4)
+
+STACK_SIGNAL = signal.SIGUSR1  # makes a worker write its Python stack to stderr
+
+
+class Setup(NamedTuple):
+    """What a worker must know to create its envs."""
+
+    worker: int
+    first_unit: int
+    num_units: int
+    creator: bytes | None  # None: it came by fork
+    path: list[str]
+    folder: str
+    num_threads: int
+
+
+class Binding(NamedTuple):
+    """What a worker must know to map the shared memory; its descriptors come along."""
+
+    facts: Facts
+    num_slots: int
+    num_workers: int
+    first_slot: int
+    spins: int
+
+
+class Failure(NamedTuple):
+    """An exception on its way to the parent."""
+
+    kind: str  # a name of `errors`, or of another exception
+    message: str
+    traceback: str
+
+
+def main(fd: str) -> None:
+    """Run a worker in an interpreter of its own."""
+    try:
+        run_worker(Channel.of_fd(int(fd)))
+    except SystemExit:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)  # no threads of envs may hold the process
+
+
+def run_worker(channel: Channel, creator: Callable[[], Any] | None = None) -> None:
+    """Create envs as told by the first message, then serve until the parent is gone."""
+    try:
+        setup: Setup = channel.receive()
+        _prepare(setup)
+        shard = _created(channel, setup, creator)
+        if shard is None:
+            channel.receive()  # nothing can come; wait for the end
+            return
+        try:
+            _Service(channel, shard, setup.worker).run()
+        except EOFError:
+            shard.close()
+    except EOFError:
+        pass
+
+
+def _prepare(setup: Setup) -> None:
+    signal.signal(signal.SIGINT, _ignore)  # Ctrl-C reaches every process; the parent decides
+    sys.path[:] = setup.path
+    os.chdir(setup.folder)
+    faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
+    if "torch" in sys.modules:  # by fork: its threads are not there any more
+        sys.modules["torch"].set_num_threads(setup.num_threads)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    pass
+
+
+def _created(channel: Channel, setup: Setup, creator: Callable[[], Any] | None) -> Shard | None:
+    """Create the envs and tell the parent; None where that failed."""
+    try:
+        if creator is None:
+            assert setup.creator is not None
+            try:
+                creator = cloudpickle.loads(setup.creator)
+            except Exception as error:
+                raise EnvError(
+                    "`env_creator` must be something a worker can import, but "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        shard = Shard(
+            creator,
+            setup.num_units,
+            setup.first_unit,
+            lambda count: channel.send(("created", count)),
+        )
+    except Exception as error:
+        channel.send(("error", failure(error)))
+        return None
+    channel.send(("ok", shard.facts))
+    return shard
+
+
+def failure(error: BaseException) -> Failure:
+    """Describe an exception for another process."""
+    kind = type(error).__name__
+    return Failure(kind, str(error), "".join(traceback.format_exception(error)))
+
+
+class _Service:
+    """The loop of a worker, over a shard that has been created."""
+
+    def __init__(self, channel: Channel, shard: Shard, worker: int) -> None:
+        self._channel, self._shard, self._worker = channel, shard, worker
+        self._agent_ids: tuple[Any, ...] | None = None
+
+    def run(self) -> None:
+        binding, fds = self._channel.receive_with_fds()
+        self._bind(binding, *fds)
+        self._channel.send(("ok", None))
+        flags, worker, channel = self._shared.flags, self._worker, self._channel
+        own_fd, life_fd, spins = self._own_fd, channel.fileno(), binding.spins
+        while True:
+            waited = flags.wait_turn(worker, own_fd, life_fd, spins, -1)
+            if waited == TURN:
+                self._step()
+            elif waited == NEWS:
+                self._answer(channel.receive())
+
+    def _bind(self, binding: Binding, memory_fd: int, parent_fd: int, own_fd: int) -> None:
+        self._shared = SharedRows(binding.facts, binding.num_slots, binding.num_workers, memory_fd)
+        os.close(memory_fd)  # it stays mapped
+        self._parent_fd, self._own_fd = parent_fd, own_fd
+        shard = self._shard
+        first, last = binding.first_slot, binding.first_slot + shard.num_slots
+        shard.bind(self._shared.buffers.slots(first, last))
+        shard.progress = memoryview(self._shared.flags.progress_word(self._worker))
+        self._returns = self._shared.returns[first:last]
+        self._lengths = self._shared.lengths[first:last]
+
+    def _step(self) -> None:
+        flags, worker = self._shared.flags, self._worker
+        try:
+            message = self._stepped()
+        except Exception as error:
+            flags.finish(worker, RAISED, self._parent_fd)
+            self._channel.send(failure(error))
+            return
+        if message is None:
+            flags.finish(worker, SILENT, self._parent_fd)
+        else:
+            # the parent reads as soon as it has the turn: a long message cannot block both
+            flags.finish(worker, SPOKE, self._parent_fd)
+            self._channel.send_bytes(message)
+
+    def _stepped(self) -> bytes | None:
+        """Step; return what has to be said, pickled, or None."""
+        shard = self._shard
+        infos, finished = shard.step()
+        for slot, info in finished.items():
+            own = infos[slot].get("episode") if not shard.facts.is_python else None
+            episode = info["episode"] if own is None else own
+            self._returns[slot], self._lengths[slot] = episode["r"], episode["l"]
+        if shard.facts.is_python:
+            spoken = {slot: info for slot, info in enumerate(infos) if info}
+        else:  # all that C envs say is in the rows already
+            spoken = {}
+        stats = None
+        if finished:
+            stats = shard.drain({slot // shard.slots_per_unit for slot in finished})
+            if not stats.episodes and not stats.samples:
+                stats = None
+        ids = None if shard.agent_ids == self._agent_ids else shard.agent_ids
+        if not spoken and stats is None and ids is None:
+            return None
+        self._agent_ids = shard.agent_ids
+        try:
+            return pickled((spoken, stats, ids))
+        except Exception as error:
+            slot = next((slot for slot, info in spoken.items() if not _can_leave(info)), 0)
+            raise EnvError(
+                f"env {shard.first_env + slot // shard.facts.agents_per_env}, `step`: `info` must "
+                f"be able to leave its worker, but cannot be pickled: {error}"
+            ) from error
+
+    def _answer(self, message: tuple[Any, ...]) -> None:
+        call, *arguments = message
+        shard = self._shard
+        value: Any = None
+        try:
+            if call == "reset":
+                shard.reset(*arguments)
+                self._agent_ids = value = shard.agent_ids
+            elif call == "snapshot":
+                value = shard.snapshot()
+            elif call == "restore":
+                if not shard.can_restore:
+                    raise PufferError("its envs cannot restore a state")
+                shard.restore(*arguments)
+            elif call == "render":
+                value = shard.render(*arguments)
+            else:
+                assert call == "close"
+                shard.close()
+            reply = ("ok", value)
+        except Exception as error:
+            reply = ("error", failure(error))
+        self._channel.send(reply)
+        if call == "close":
+            raise SystemExit(0)
+
+
+def _can_leave(info: Any) -> bool:
+    try:
+        pickled(info)
+    except Exception:
+        return False
+    return True

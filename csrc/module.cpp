@@ -207,8 +207,7 @@ class Vec {
     }
     void restore(int32_t first, int32_t last, ConstBytes rows) {
         expect_rows(first, last, rows.nbytes());
-        for (int32_t env = first; env < last; env++)
-            check(puf_vec_restore(vec_, env, rows.data() + row(env - first)));
+        check(puf_vec_restore_range(vec_, first, last, rows.data()));
     }
 
     void render(int32_t env, Bytes rgb) {

@@ -1,6 +1,6 @@
 // puf_env.h - all that an environment may include.
 //
-// An environment is one C file: a flat struct without pointers of its own, four static functions
+// An environment is one C file: a flat struct without pointers of its own, five static functions
 // and a PUF_ENV line. It writes state, the core does the rest: it seeds the rng, counts ticks,
 // zeroes rewards, resets after an end, keeps final observations, sums returns, averages metrics.
 //
@@ -8,6 +8,7 @@
 //     static PufStatus step(Type* env);           // one tick: read actions, move, give rewards
 //     static void observe(const Type* env);       // write every agent's observation row (and mask)
 //     static void render(const Type* env, PufCanvas* canvas);
+//     static bool valid(const Type* env);         // whether play can reach this state
 //     static const PufField params[], metrics[];  // what users may set; what an episode reports
 //
 // All memory an env may touch is its struct, its arena (bytes right behind the struct, asked for in
@@ -240,7 +241,34 @@ typedef struct PufEnvInfo {
     void (*reset_one)(void* env);  // reset, then observe
     void (*step_range)(PufBatch* batch, int32_t first, int32_t last);
     void (*render)(const void* env, PufCanvas* canvas);
+    bool (*valid)(const void* env);  // what `restore` asks about a state
 } PufEnvInfo;
+
+// ---- States from a file -------------------------------------------------------------------------
+
+// A snapshot is raw memory, and one in a checkpoint may be forged. Before a state is restored the
+// core has checked params, tick, metrics and rows; `valid` looks at the rest of struct and arena.
+// What it lets through must be safe to step and draw for ever: indices inside of their arrays,
+// counters that cannot overflow, loops that end, floats that fit the integers they are turned into.
+// csrc/tests/test_restore.c tries to get past it.
+
+// For envs whose state is safe whatever it holds.
+#define PUF_ANY_STATE(Type)              \
+    static bool valid(const Type* env) { \
+        (void)env;                       \
+        return true;                     \
+    }
+// False for NaN.
+static inline bool puf_within(float value, float low, float high) {
+    return value >= low && value <= high;
+}
+static inline bool puf_finite(const float* values, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (!isfinite(values[i])) return false;
+    return true;
+}
+
+// ---- Joining the parts --------------------------------------------------------------------------
 
 // Ends an env's episode: flags, final observations, metrics, tick, masks. Called by step ranges.
 void puf_finish(PufSlots* slots, PufStatus status);
@@ -273,6 +301,7 @@ void puf_finish(PufSlots* slots, PufStatus status);
     static void puf_render_(const void* env, PufCanvas* canvas) {                                  \
         render((const Type*)env, canvas);                                                          \
     }                                                                                              \
+    static bool puf_valid_(const void* env) { return valid((const Type*)env); }                    \
     const PufEnvInfo puf_env_##id = {.name = #id,                                                  \
                                      .env_bytes = sizeof(Type),                                    \
                                      .params = params,                                             \
@@ -282,6 +311,7 @@ void puf_finish(PufSlots* slots, PufStatus status);
                                      .reset_one = puf_reset_,                                      \
                                      .step_range = range,                                          \
                                      .render = puf_render_,                                        \
+                                     .valid = puf_valid_,                                          \
                                      __VA_ARGS__}
 
 #ifdef __cplusplus

@@ -83,7 +83,10 @@ const int32_t* puf_vec_final_lengths(const PufVec* vec);
 // One env's whole state: struct, arena, rng, running sums, observation and mask rows.
 size_t puf_vec_snapshot_bytes(const PufVec* vec);
 PufCode puf_vec_snapshot(PufVec* vec, int32_t env, uint8_t* out);
+// Refuses, and changes nothing, unless each state is one that the env can be in: see `valid` in
+// puf_env.h. The range is [first, last), with snapshots one after another.
 PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from);
+PufCode puf_vec_restore_range(PufVec* vec, int32_t first, int32_t last, const uint8_t* from);
 
 // The seed of env `index` in a run with `seed`; env 0 gets `seed` itself. 63 bits.
 uint64_t puf_env_seed(uint64_t seed, uint64_t index);

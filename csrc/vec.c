@@ -3,6 +3,7 @@
 // Envs are cut into blocks whose size depends on their number alone. A block is stepped by one
 // thread and has statistics of its own, so neither rows nor sums depend on the number of threads.
 // Where that number is even no block lies in both halves, so that each half can step by itself.
+#include <float.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ struct PufVec {
     float *returns, *final_returns;  // [slots] running; of the episode that ended last
     int32_t *lengths, *final_lengths;
     const int32_t* bound_actions;
+    uint8_t* candidate;  // room for one env: a state that is looked at before it is taken
     uint64_t seed;
 };
 
@@ -181,6 +183,7 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
     size_t final_returns_at = carve(&total, num_slots * sizeof(float));
     size_t lengths_at = carve(&total, num_slots * sizeof(int32_t));
     size_t final_lengths_at = carve(&total, num_slots * sizeof(int32_t));
+    size_t candidate_at = carve(&total, env_bytes);
     size_t envs_at = carve(&total, (size_t)num_envs * env_bytes);
     uint8_t* memory = aligned_alloc(64, total);
     if (!memory) {
@@ -213,6 +216,7 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
         .final_returns = (float*)(void*)(memory + final_returns_at),
         .lengths = (int32_t*)(void*)(memory + lengths_at),
         .final_lengths = (int32_t*)(void*)(memory + final_lengths_at),
+        .candidate = memory + candidate_at,
     };
     place_envs(vec, params);
     int32_t useful = double_buffer ? half_blocks : num_blocks;
@@ -463,78 +467,187 @@ PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas) {
 
 // ---- Snapshots ----------------------------------------------------------------------------------
 
-// Copies each piece of an env's state between the vec and a snapshot, in one fixed order.
-static uint8_t* visit(PufVec* vec, int32_t env, uint8_t* at,
-                      void (*copy)(void* in_vec, uint8_t* in_snapshot, size_t bytes)) {
+enum { STATE, RETURNS, LENGTHS, OBSERVATIONS, MASKS, ACTION_MASKS, NUM_PIECES };
+enum { HEADER = offsetof(PufSlots, rng) };  // pointers and place: no part of a snapshot
+enum { MAX_TICKS = 1 << 30 };  // no episode gets there, and counters can go on from it for long
+
+// A part of an env's state: where it lies in the vec and in a snapshot.
+typedef struct {
+    void* in_vec;
+    size_t at, bytes;
+} Piece;
+
+static void find_pieces(const PufVec* vec, int32_t env, Piece pieces[NUM_PIECES]) {
     const PufBatch* batch = &vec->batch;
-    size_t first = (size_t)env * (size_t)batch->agents_per_env;
-    size_t agents = (size_t)batch->agents_per_env;
-    const size_t header = offsetof(PufSlots, rng);  // pointers and place stay what they are
-    struct {
-        void* in_vec;
-        size_t bytes;
-    } pieces[] = {
-        {batch->envs + (size_t)env * batch->env_bytes + header, batch->env_bytes - header},
-        {vec->returns + first, agents * sizeof(float)},
-        {vec->lengths + first, agents * sizeof(int32_t)},
-        {batch->observations + first * batch->obs_bytes, agents * batch->obs_bytes},
-        {batch->masks + first, agents},
-        {batch->action_masks ? batch->action_masks + first * (size_t)batch->mask_width : NULL,
-         batch->layout.action_masks ? agents * (size_t)batch->mask_width : 0},
+    const size_t agents = (size_t)batch->agents_per_env, first = (size_t)env * agents;
+    const size_t mask = batch->layout.action_masks ? (size_t)batch->mask_width : 0;
+    const Piece found[NUM_PIECES] = {
+        [STATE] = {batch->envs + (size_t)env * batch->env_bytes + HEADER, 0,
+                   batch->env_bytes - HEADER},
+        [RETURNS] = {vec->returns + first, 0, agents * sizeof(float)},
+        [LENGTHS] = {vec->lengths + first, 0, agents * sizeof(int32_t)},
+        [OBSERVATIONS] = {batch->observations + first * batch->obs_bytes, 0,
+                          agents * batch->obs_bytes},
+        [MASKS] = {batch->masks + first, 0, agents},
+        [ACTION_MASKS] = {mask ? batch->action_masks + first * mask : NULL, 0, agents * mask},
     };
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
-        if (copy && pieces[i].bytes) copy(pieces[i].in_vec, at, pieces[i].bytes);
-        at += pieces[i].bytes;
+    size_t at = 0;
+    for (int32_t i = 0; i < NUM_PIECES; at += pieces[i++].bytes) {
+        pieces[i] = found[i];
+        pieces[i].at = at;
     }
-    return at;
-}
-
-static void save_piece(void* in_vec, uint8_t* in_snapshot, size_t bytes) {
-    memcpy(in_snapshot, in_vec, bytes);
-}
-
-static void load_piece(void* in_vec, uint8_t* in_snapshot, size_t bytes) {
-    memcpy(in_vec, in_snapshot, bytes);
 }
 
 size_t puf_vec_snapshot_bytes(const PufVec* vec) {
     const PufBatch* batch = &vec->batch;
     size_t agents = (size_t)batch->agents_per_env;
     size_t mask = batch->layout.action_masks ? (size_t)batch->mask_width : 0;
-    return batch->env_bytes - offsetof(PufSlots, rng) +
+    return batch->env_bytes - HEADER +
            agents * (sizeof(float) + sizeof(int32_t) + batch->obs_bytes + 1 + mask);
 }
 
-static PufCode check_snapshot(PufVec* vec, int32_t env) {
+static PufCode check_range(PufVec* vec, int32_t first, int32_t last) {
     wait_for_all(vec);
-    if (env < 0 || env >= vec->batch.num_envs)
+    if (first < 0 || last < first || last > vec->batch.num_envs)
         return puf_fail(PUF_BAD_ARGUMENT, "env must be in 0..%d, but got %d.",
-                        vec->batch.num_envs - 1, env);
+                        vec->batch.num_envs - 1, first < 0 ? first : last - 1);
     if (!vec->batch.observations)
         return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before a snapshot");
     return PUF_OK;
 }
 
 PufCode puf_vec_snapshot(PufVec* vec, int32_t env, uint8_t* out) {
-    PufCode code = check_snapshot(vec, env);
-    if (!code) visit(vec, env, out, save_piece);
-    return code;
+    PufCode code = check_range(vec, env, env + 1);
+    if (code) return code;
+    Piece pieces[NUM_PIECES];
+    find_pieces(vec, env, pieces);
+    for (int32_t i = 0; i < NUM_PIECES; i++)
+        if (pieces[i].bytes) memcpy(out + pieces[i].at, pieces[i].in_vec, pieces[i].bytes);
+    return PUF_OK;
 }
 
 // Params lie in the env and so in its snapshot, but rows and arena were made for those of this vec.
-static PufCode check_params_of(const PufVec* vec, int32_t env, const uint8_t* from) {
+static PufCode check_params_of(const PufVec* vec, int32_t env, const uint8_t* state) {
     const uint8_t* own = vec->batch.envs + (size_t)env * vec->batch.env_bytes;
     for (int32_t i = 0; i < vec->info->num_params; i++) {
         const PufField* field = &vec->info->params[i];
-        if (memcmp(own + field->offset, from + field->offset - offsetof(PufSlots, rng), 4))
+        if (memcmp(own + field->offset, state + field->offset, 4))
             return puf_fail(PUF_BAD_ARGUMENT, "its `%s` is another.", field->name);
     }
     return PUF_OK;
 }
 
+// Whether `count` floats, at any alignment, are numbers between `low` and `high`.
+static bool floats_within(const uint8_t* at, size_t count, float low, float high) {
+    for (size_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, at + i * sizeof value, sizeof value);
+        if (!(value >= low && value <= high)) return false;
+    }
+    return true;
+}
+
+static bool bytes_within(const uint8_t* at, size_t count, float high) {
+    for (size_t i = 0; i < count; i++)
+        if ((float)at[i] > high) return false;
+    return true;
+}
+
+static bool lengths_good(const uint8_t* at, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        int32_t length;
+        memcpy(&length, at + i * sizeof length, sizeof length);
+        if (length < 0 || length > MAX_TICKS) return false;
+    }
+    return true;
+}
+
+static bool observations_good(const PufBatch* batch, const uint8_t* at) {
+    const PufObs* space = &batch->layout.obs;
+    const size_t bytes = (size_t)batch->agents_per_env * batch->obs_bytes;
+    const bool bounded = space->low < space->high;
+    if (space->dtype == PUF_U8) return !bounded || bytes_within(at, bytes, space->high);
+    return floats_within(at, bytes / sizeof(float), bounded ? space->low : -FLT_MAX,
+                         bounded ? space->high : FLT_MAX);
+}
+
+// Whoever is present must have something to choose.
+static bool action_masks_good(const PufBatch* batch, const uint8_t* present, const uint8_t* legal) {
+    const PufActions* space = &batch->layout.actions;
+    for (int32_t agent = 0; agent < batch->agents_per_env; agent++)
+        for (int32_t component = 0; component < space->num_discrete; component++) {
+            const int32_t choices = space->nvec[component];
+            if (!bytes_within(legal, (size_t)choices, 1)) return false;
+            if (present[agent] && !memchr(legal, 1, (size_t)choices)) return false;
+            legal += choices;
+        }
+    return true;
+}
+
+static bool metrics_good(const PufEnvInfo* info, const uint8_t* state) {
+    for (int32_t i = 0; i < info->num_metrics; i++)
+        if (!floats_within(state + info->metrics[i].offset, 1, -FLT_MAX, FLT_MAX)) return false;
+    return true;
+}
+
+// A snapshot may come from a file that anyone can have written. What passes is safe to step: this
+// looks at all that the core itself relies on, the env's `valid` at the rest.
+static PufCode check_snapshot(PufVec* vec, int32_t env, const uint8_t* from) {
+    const PufBatch* batch = &vec->batch;
+    const size_t agents = (size_t)batch->agents_per_env;
+    Piece pieces[NUM_PIECES];
+    find_pieces(vec, env, pieces);
+    const uint8_t *masks = from + pieces[MASKS].at, *legal = from + pieces[ACTION_MASKS].at;
+
+    memcpy(vec->candidate + HEADER, from, pieces[STATE].bytes);  // snapshots have no alignment
+    PufBatch rows = *batch;
+    rows.masks = (uint8_t*)masks;
+    rows.observations = rows.action_masks = NULL;
+    PufSlots* slots = (PufSlots*)(void*)vec->candidate;
+    slots->batch = &rows;
+    slots->first = 0;
+    slots->num_agents = batch->agents_per_env;
+
+    PufCode code = check_params_of(vec, env, vec->candidate);
+    if (code) return code;
+    const char* wrong = NULL;
+    if (slots->tick < 0 || slots->tick > MAX_TICKS)
+        wrong = "its tick";
+    else if (!floats_within(from + pieces[RETURNS].at, agents, -FLT_MAX, FLT_MAX))
+        wrong = "a return";
+    else if (!lengths_good(from + pieces[LENGTHS].at, agents))
+        wrong = "a length";
+    else if (!observations_good(batch, from + pieces[OBSERVATIONS].at))
+        wrong = "an observation";
+    else if (!bytes_within(masks, agents, 1))
+        wrong = "a mask";
+    else if (pieces[ACTION_MASKS].bytes && !action_masks_good(batch, masks, legal))
+        wrong = "an action mask";
+    else if (!metrics_good(vec->info, vec->candidate))
+        wrong = "a metric";
+    else if (!vec->info->valid(vec->candidate))
+        wrong = "its state";
+    slots->batch = NULL;  // `rows` ends here
+    if (!wrong) return PUF_OK;
+    return puf_fail(PUF_BAD_ARGUMENT, "%s is none that `%s` can have (env %d).", wrong,
+                    vec->info->name, env);
+}
+
+PufCode puf_vec_restore_range(PufVec* vec, int32_t first, int32_t last, const uint8_t* from) {
+    const size_t bytes = puf_vec_snapshot_bytes(vec);
+    PufCode code = check_range(vec, first, last);
+    for (int32_t env = first; !code && env < last; env++)
+        code = check_snapshot(vec, env, from + (size_t)(env - first) * bytes);
+    if (code) return code;
+    for (int32_t env = first; env < last; env++, from += bytes) {
+        Piece pieces[NUM_PIECES];
+        find_pieces(vec, env, pieces);
+        for (int32_t i = 0; i < NUM_PIECES; i++)
+            if (pieces[i].bytes) memcpy(pieces[i].in_vec, from + pieces[i].at, pieces[i].bytes);
+    }
+    return PUF_OK;
+}
+
 PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from) {
-    PufCode code = check_snapshot(vec, env);
-    if (!code) code = check_params_of(vec, env, from);
-    if (!code) visit(vec, env, (uint8_t*)from, load_piece);
-    return code;
+    return puf_vec_restore_range(vec, env, env + 1, from);
 }

@@ -102,15 +102,17 @@ def test_environments_of_the_guides_compile_and_survive_the_fuzzer(tmp_path: Pat
             (csrc / "envs" / f"{match[1]}.c").write_text(block)
     (csrc / "envs.def").write_text("".join(f"ENV({name})\n" for name in names))
     sources = [*(csrc / "envs").glob("*.c"), *(csrc / f for f in ("vec.c", "pool.c"))]
-    sources += [csrc / "puf_canvas.c", csrc / "tests" / "test_fuzz.c"]
-    program = tmp_path / "fuzz"
+    sources += [csrc / "puf_canvas.c"]
 
     assert names == ["apples", "orchard"]
-    command = [compiler, *FLAGS, f"-I{csrc}", *sources, "-o", program, "-lpthread", "-lm"]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    played = subprocess.run([program], capture_output=True, text=True, check=False)
-    assert played.returncode == 0, played.stderr
+    for test in ("fuzz", "restore"):
+        program, source = tmp_path / test, csrc / "tests" / f"test_{test}.c"
+        command = [compiler, *FLAGS, f"-I{csrc}", source, *sources]
+        command += ["-o", program, "-lpthread", "-lm"]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stderr
+        played = subprocess.run([program], capture_output=True, text=True, check=False)
+        assert played.returncode == 0, played.stderr
 
 
 def test_every_number_of_the_log_is_explained(one_thread: None) -> None:

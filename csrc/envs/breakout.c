@@ -74,10 +74,15 @@ static void serve(Breakout* env) {
     env->vy = sqrtf(1 - sideways * sideways) * env->ball_speed;
 }
 
-static void reset(Breakout* env) {
+// What follows from params alone.
+static void derive(Breakout* env) {
     env->brick_width = (float)COURT / (float)env->brick_cols;
     env->max_speed = env->ball_speed * (1 + env->speedup);
     env->strides = 1 + (int32_t)(env->max_speed / fminf(env->brick_width, BRICK_HEIGHT));
+}
+
+static void reset(Breakout* env) {
+    derive(env);
     env->lives_left = env->lives;
     env->broken = 0;
     env->score = 0;
@@ -197,6 +202,24 @@ static PufStatus step(Breakout* env) {
         }
     }
     return env->slots.tick >= env->max_steps ? end(env, PUF_TRUNCATED) : PUF_RUNNING;
+}
+
+static bool valid(const Breakout* env) {
+    Breakout fresh = *env;
+    derive(&fresh);
+    int32_t left = num_bricks(env), bricks_left = 0;
+    for (int32_t i = 0; i < BRICK_WORDS && left > 0; i++, left -= 64) {
+        uint64_t counted = left >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << left) - 1;
+        bricks_left += __builtin_popcountll(env->bricks[i] & counted);
+    }
+    const float fastest = 1.001f * fresh.max_speed;
+    return env->brick_width == fresh.brick_width && env->max_speed == fresh.max_speed &&
+           env->strides == fresh.strides && env->lives_left >= 1 && env->lives_left <= env->lives &&
+           bricks_left > 0 && env->broken == num_bricks(env) - bricks_left &&
+           puf_within(env->score, 0, (float)(7 * env->broken)) &&
+           puf_within(env->paddle, 0, COURT) && puf_within(env->x, 0, COURT) &&
+           puf_within(env->y, 0, COURT) && puf_within(env->vx, -fastest, fastest) &&
+           puf_within(env->vy, -fastest, fastest);
 }
 
 // ---- Pictures -----------------------------------------------------------------------------------

@@ -176,6 +176,9 @@ static void step_range(PufBatch* batch, int32_t first, int32_t last) {
     }
 }
 
+// Any pose will do: what is beyond the limits falls in the next step.
+static bool valid(const CartPole* env) { return puf_finite(&env->x, 4); }
+
 static void render(const CartPole* env, PufCanvas* canvas) {
     const float scale = (float)canvas->width / (2.4f * env->x_limit);
     const float ground = 0.75f * (float)canvas->height;

@@ -47,6 +47,9 @@ static void reset(Continuous* env) {
     env->held = env->held_late = 0;
 }
 
+// The last quarter of an episode, in steps.
+static int32_t late_steps(const Continuous* env) { return (env->max_steps + 3) / 4; }
+
 static PufStatus step(Continuous* env) {
     const float before = distance(env);
     for (int32_t i = 0; i < 2; i++) {
@@ -59,7 +62,7 @@ static PufStatus step(Continuous* env) {
         }
     }
     const float after = distance(env);
-    const int32_t late = (env->max_steps + 3) / 4, left = env->max_steps - env->slots.tick;
+    const int32_t late = late_steps(env), left = env->max_steps - env->slots.tick;
     const bool held = after <= env->radius;
     env->held += held;
     env->held_late += held && left < late;
@@ -69,6 +72,18 @@ static PufStatus step(Continuous* env) {
     env->score = (float)env->held;
     env->perf = (float)env->held_late / (float)late;
     return PUF_TRUNCATED;
+}
+
+static bool valid(const Continuous* env) {
+    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
+    for (int32_t i = 0; i < 2; i++)
+        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
+            !puf_within(env->push[i], -1, 1) ||
+            !puf_within(env->v[i], -env->max_speed, env->max_speed))
+            return false;
+    return tick < env->max_steps && env->held_late >= 0 &&
+           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
+           env->held <= tick;
 }
 
 static void observe(const Continuous* env) {

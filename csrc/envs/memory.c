@@ -48,6 +48,11 @@ static PufStatus step(Memory* env) {
     return answer == env->length - 1 ? PUF_TERMINATED : PUF_RUNNING;
 }
 
+static bool valid(const Memory* env) {
+    int32_t given = env->slots.tick - env->length - env->delay;  // answers so far
+    return given < env->length && env->right >= 0 && env->right <= (given > 0 ? given : 0);
+}
+
 static void observe(const Memory* env) {
     int32_t tick = env->slots.tick, answer = tick - env->length - env->delay;
     float seen = 0;

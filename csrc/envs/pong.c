@@ -63,8 +63,10 @@ static void serve(Pong* env) {
     env->vy = aslant * env->ball_speed;
 }
 
+static float full_speed(const Pong* env) { return env->ball_speed * (1 + env->speedup); }
+
 static void reset(Pong* env) {
-    env->max_speed = env->ball_speed * (1 + env->speedup);
+    env->max_speed = full_speed(env);
     env->won = env->lost = 0;
     serve(env);
 }
@@ -141,6 +143,15 @@ static PufStatus step(Pong* env) {
     if (env->won >= env->max_score || env->lost >= env->max_score) return PUF_TERMINATED;
     if (env->x <= RADIUS || env->x >= WIDTH - RADIUS) serve(env);
     return env->slots.tick >= env->max_steps ? PUF_TRUNCATED : PUF_RUNNING;
+}
+
+static bool valid(const Pong* env) {
+    const float fastest = 1.001f * full_speed(env);
+    return env->max_speed == full_speed(env) && env->won >= 0 && env->won < env->max_score &&
+           env->lost >= 0 && env->lost < env->max_score && puf_within(env->paddle, 0, HEIGHT) &&
+           puf_within(env->opponent, 0, HEIGHT) && puf_within(env->x, 0, WIDTH) &&
+           puf_within(env->y, 0, HEIGHT) && puf_within(env->vx, -fastest, fastest) &&
+           puf_within(env->vy, -fastest, fastest);
 }
 
 static void observe(const Pong* env) {

@@ -234,6 +234,43 @@ static PufStatus step(Arena* env) {
     return PUF_TRUNCATED;
 }
 
+// Whether a snake's cells are where the board says.
+static bool is_on_board(const Arena* env, int32_t agent) {
+    const Snake* snake = &snakes_of(env)[agent];
+    if (puf_is_present(&env->slots, agent) != (snake->size > 0)) return false;
+    if (snake->length < start_length(env) || snake->length > env->max_length ||
+        snake->size > snake->length || snake->direction > 3 || snake->fate > MET_ON_FOOD)
+        return false;
+    for (int32_t i = 0; i < snake->size; i++) {
+        size_t cell = *cell_of(env, agent, i);
+        if (cell >= board_bytes(env) || board_of(env)[cell] != (i ? BODY + agent : HEAD))
+            return false;
+    }
+    return true;
+}
+
+// Walls stand all around, every body lies in the ring of its snake and in no other place, and the
+// food is counted.
+static bool valid(const Arena* env) {
+    const uint8_t* board = board_of(env);
+    const int32_t stride = stride_of(env), edge = env->vision;
+    int32_t food = 0, bodies = 0, sizes = 0;
+    for (int32_t row = 0; row < env->height + 2 * edge; row++)
+        for (int32_t col = 0; col < stride; col++) {
+            const uint8_t cell = board[row * stride + col];
+            const bool inside =
+                row >= edge && row < env->height + edge && col >= edge && col < env->width + edge;
+            if (inside != (cell != WALL)) return false;
+            food += cell == FOOD;
+            bodies += cell >= HEAD;
+        }
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        if (!is_on_board(env, agent)) return false;
+        sizes += snakes_of(env)[agent].size;
+    }
+    return env->food == food && bodies == sizes;
+}
+
 // ---- Observations -------------------------------------------------------------------------------
 
 enum { WIDE = 32 };

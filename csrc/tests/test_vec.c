@@ -67,6 +67,8 @@ static void observe(const Probe* env) {
     }
 }
 
+static bool valid(const Probe* env) { return env->episode >= 0 && env->episode < 1 << 30; }
+
 static void render(const Probe* env, PufCanvas* canvas) {
     puf_clear(canvas, (uint32_t)env->slots.tick);
 }

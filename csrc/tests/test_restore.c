@@ -11,7 +11,7 @@
 
 // Shared out evenly over envs and params, as in test_fuzz.c, so that any number takes a few
 // seconds.
-static const double WORK = 2e9;
+static const double WORK = 1e9;
 static const double STEP_BYTES = 500;
 static const size_t MAX_ENV_BYTES = (size_t)1 << 20;
 static const size_t REACH = (size_t)1 << 17;  // of a 16-bit index into words, either way

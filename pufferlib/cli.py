@@ -33,13 +33,15 @@ from pufferlib.errors import (
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
+    from pufferlib.loggers import Logger
     from pufferlib.registry import EnvSpec
     from pufferlib.spaces import ActionLayout
     from pufferlib.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
 CHECKPOINT = "latest.safetensors"
-_SECTIONS = ("train", "vec", "policy")  # besides `env`, whose params only the env knows
+LOG = "metrics.jsonl"
+_SECTIONS = ("train", "vec", "policy", "log")  # besides `env`, whose params only the env knows
 
 COMMANDS = {
     "train": "train a policy on an environment",
@@ -201,7 +203,6 @@ def _train(words: list[str]) -> int:
         if ("train", "batch_size") not in {(section, key) for section, key, _ in overrides}:
             config = _fitted(config, vecenv.num_agents)
         configs.check_train(config.train, vecenv.num_agents)
-        from pufferlib.loggers import JsonlLogger
         from pufferlib.models import make_policy
         from pufferlib.trainer import PuffeRL
 
@@ -209,19 +210,34 @@ def _train(words: list[str]) -> int:
         _seed_torch(config.train.seed)
         policy = make_policy(vecenv, **settings["policy"])
         folder = _new_run(config)
-        log_path = folder / "metrics.jsonl"
         try:
-            trainer = PuffeRL(vecenv, policy, logger=JsonlLogger(log_path), **settings["train"])
-        except UsageError:
+            loggers = _loggers(config, folder)
+            trainer = PuffeRL(vecenv, policy, logger=loggers.values(), **settings["train"])
+        except PufferError:
             shutil.rmtree(folder, ignore_errors=True)  # nothing ran
             raise
         with trainer:
             interrupted = _loop(trainer, folder / CHECKPOINT)
             if options.svg:
                 trainer.dashboard.export_svg(options.svg)
-            paths = {"checkpoint": str(folder / CHECKPOINT), "log": str(log_path)}
-            trainer.finish(paths)
+            places = {name: getattr(logger, "url", None) for name, logger in loggers.items()}
+            paths = {"checkpoint": str(folder / CHECKPOINT), "log": str(folder / LOG)}
+            trainer.finish(paths | {name: url for name, url in places.items() if url})
     return 130 if interrupted else 0
+
+
+def _loggers(config: Config, folder: Path) -> dict[str, Logger]:
+    """Make the loggers of a run by name; a log of JSON lines is always among them."""
+    from pufferlib import loggers
+
+    project, name = config.log.project, config.log.name or folder.name
+    makers: dict[str, Callable[[], Logger]] = {
+        "jsonl": lambda: loggers.JsonlLogger(folder / LOG),
+        "tensorboard": lambda: loggers.TensorboardLogger(folder / "tensorboard"),
+        "wandb": lambda: loggers.WandbLogger(project, config.log.entity, name, config.to_dict()),
+        "neptune": lambda: loggers.NeptuneLogger(project, name),
+    }
+    return {each: makers[each]() for each in ("jsonl", *config.log.loggers)}
 
 
 def _fitted(config: Config, num_slots: int) -> Config:

@@ -23,6 +23,8 @@ from pufferlib.errors import UsageError, did_you_mean, unknown_name
 
 Override: TypeAlias = tuple[str, str, str]  # section, key, text
 
+LOGGERS = ("wandb", "tensorboard", "neptune")
+
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True}
 _BOOLS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -129,6 +131,28 @@ class TrainConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogConfig(_Section):
+    """Where the numbers of a run go besides its metrics.jsonl."""
+
+    logger: str = option("none", "wandb, tensorboard, neptune; several with commas")
+    project: str = option("pufferlib", "of W&B and Neptune")
+    entity: str | None = option(None, "user or team of W&B; none: your own")
+    name: str | None = option(None, "of the run in W&B and Neptune; none: that of its folder")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word in self.loggers:
+            if word not in LOGGERS:
+                raise unknown_name("logger", word, [*LOGGERS, "none"], "log.logger")
+
+    @property
+    def loggers(self) -> tuple[str, ...]:
+        """The words of `logger`, each once."""
+        words = [word.strip().lower() for word in self.logger.split(",")]
+        return tuple(dict.fromkeys(word for word in words if word not in ("", "none")))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """All that describes a run of one environment. `env` is checked where the env is made."""
 
@@ -137,6 +161,7 @@ class Config:
     env: Mapping[str, Any] = field(default_factory=dict)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    log: LogConfig = field(default_factory=LogConfig)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` reads them back."""
@@ -158,6 +183,7 @@ _SECTIONS: dict[str, type[_Section]] = {
     "vec": VecConfig,
     "policy": PolicyConfig,
     "train": TrainConfig,
+    "log": LogConfig,
 }
 
 

@@ -51,7 +51,7 @@ def configuration_page() -> str:
         "[training.md](training.md#configuration); params of the environments stand in",
         "[ocean.md](ocean.md).",
     ]
-    for section in ("train", "vec", "policy"):
+    for section in ("train", "vec", "policy", "log"):
         rows = [
             [f"`{option.key}`", f"`{option.type}`", f"`{_spelled(option.default)}`", option.help]
             for option in config.describe(section)

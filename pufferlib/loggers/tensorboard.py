@@ -25,6 +25,7 @@ class TensorboardLogger(BackgroundLogger):
     def __init__(self, dir: str | os.PathLike[str]) -> None:
         super().__init__()
         self.dir = Path(dir)
+        self.url = str(self.dir)
         self._events = load("tensorboard.compat.proto.event_pb2", "TensorboardLogger")
         self._summaries = load("tensorboard.compat.proto.summary_pb2", "TensorboardLogger")
         self._records = load("tensorboard.summary.writer.record_writer", "TensorboardLogger")
@@ -43,7 +44,6 @@ class TensorboardLogger(BackgroundLogger):
         # "tfevents" is what TensorBoard looks for; it reads the files in the order of their names
         stem = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._file = (self.dir / stem).open("xb", buffering=0)
-        self.url = str(self.dir)
         self._add(file_version="brain.Event:2")
 
     def _write(self, metrics: Mapping[str, float], step: int) -> None:

@@ -60,7 +60,24 @@ class VecConfig(_Section):
     num_envs: int | None = option(None, "environments; none: 256", low=1)
     num_workers: int | None = option(None, "threads or processes; none: all cores", low=1)
     envs_per_worker: int | None = option(None, "none: num_envs / num_workers", low=1)
-    backend: Literal["auto", "serial", "threads"] = option("auto", "auto: the best for the env")
+    backend: Literal["auto", "serial", "threads", "multiprocessing"] = option(
+        "auto", "auto: the best for the env"
+    )
+    mode: Literal["sync", "async"] = option("sync", "async: batches of the envs that are ready")
+    surplus_envs: int = option(0, "more envs that step meanwhile, in mode async", low=0)
+    timeout: float | None = option(120.0, "seconds that one call of an env may take", low=0.001)
+    restart: int = option(0, "how many lost workers are replaced before it is an error", low=0)
+    start_method: Literal["forkserver", "spawn", "fork"] = option(
+        "forkserver", "how worker processes begin"
+    )
+    worker_threads: int = option(1, "threads of numeric libraries in each worker", low=1)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a backend that differ from their defaults."""
+        sizes = ("num_envs", "num_workers", "envs_per_worker", "backend")
+        rules = _options(type(self))
+        given = {key: getattr(self, key) for key in rules if key not in sizes}
+        return {key: value for key, value in given.items() if value != rules[key].default}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +110,12 @@ class TrainConfig(_Section):
         None, "steps per update; none: up to four updates per epoch", low=1
     )
     n_epochs: int = option(4, "passes over each batch", low=1)
+    replay_ratio: float | None = option(
+        None, "passes over each batch, fractions too, instead of n_epochs", low=0
+    )
+    gradient_accumulation: int = option(
+        1, "parts of a minibatch that go through the policy one by one, to save memory", low=1
+    )
 
     gamma: float = option(0.99, "discount per step", low=0, high=1)
     gae_lambda: float = option(0.95, "0: one-step advantage, 1: full returns", low=0, high=1)
@@ -101,23 +124,42 @@ class TrainConfig(_Section):
     reward_clip: float | None = option(None, "then cut to +-this", low=0)
     norm_obs: bool = option(False, "the policy sees observations of mean 0 and deviation 1")
 
+    vtrace: bool = option(False, "from the second epoch on, correct advantages for the new policy")
+    vtrace_rho_clip: float = option(1.0, "limit of the ratio of a step's own error", low=0)
+    vtrace_c_clip: float = option(1.0, "limit of the ratio of what follows a step", low=0)
+    prio_alpha: float = option(0.0, "prefer segments of large advantages; 0: all alike", low=0)
+    prio_beta0: float = option(
+        0.4, "how far weights make up for that; rises to 1 over the run", low=0, high=1
+    )
+
     clip_coef: float = option(0.2, "how far the policy's ratio may leave 1", low=0)
+    clip_coef_final: float | None = option(None, "what it moves to over the run", low=0)
     vf_coef: float = option(0.5, "weight of the value loss", low=0)
     vf_clip_coef: float | None = option(None, "how far values may move per batch", low=0)
     ent_coef: float = option(0.01, "weight of the entropy bonus", low=0)
+    ent_coef_final: float | None = option(None, "what it moves to over the run", low=0)
     norm_adv: bool = option(True, "advantages of a minibatch get mean 0 and deviation 1")
     target_kl: float | None = option(None, "epochs stop early beyond this approx_kl", low=0)
 
-    optimizer: Literal["adam"] = option("adam", "update rule")
+    optimizer: Literal["adam", "muon"] = option(
+        "adam", "update rule; muon: orthogonal steps for hidden matrices, Adam for the rest"
+    )
     learning_rate: float = option(3e-4, "step size at the first update", low=0)
     anneal_lr: bool = option(True, "the learning rate falls linearly to 0 over the run")
     adam_beta1: float = option(0.9, "decay of the gradient's mean", low=0, high=0.999999)
     adam_beta2: float = option(0.999, "decay of the gradient's square", low=0, high=0.999999)
     adam_eps: float = option(1e-5, "keeps Adam's division finite", low=0)
+    muon_momentum: float = option(0.95, "decay of the gradient's mean in Muon", low=0, high=0.9999)
     max_grad_norm: float | None = option(0.5, "longer gradients are shortened to this", low=0)
+    on_nan: Literal["stop", "skip"] = option(
+        "stop", "what an update does that is not finite: end the run, or leave the weights alone"
+    )
 
     engine: Literal["auto", "torch"] = option("auto", "who computes; auto: the fastest that can")
     compile: Literal["auto", "on", "off"] = option("auto", "torch.compile; auto: on CUDA only")
+    precision: Literal["float32", "bfloat16"] = option(
+        "float32", "of the policy's products; the loss is float32 always"
+    )
     torch_threads: int | None = option(
         None, "CPU threads of torch; none: 1 for small policies, else all cores", low=1
     )
@@ -296,12 +338,18 @@ def check_train(config: TrainConfig, num_slots: int) -> BatchShape:
     segments = batch_size // horizon
     if minibatch_size is None:
         updates = next(count for count in (4, 3, 2, 1) if segments % count == 0)
-        return BatchShape(segments, horizon, segments // updates)
+        minibatch_size = batch_size // updates
     if minibatch_size % horizon or batch_size % minibatch_size:
         fitting = _divisors_near(minibatch_size / horizon, segments, unit=horizon)
         raise UsageError(
             f"`minibatch_size` must be a multiple of the horizon {horizon} and divide `batch_size` "
             f"{batch_size}, but got {minibatch_size}. Try {fitting}."
+        )
+    if config.gradient_accumulation > minibatch_size // horizon:
+        raise UsageError(
+            "`gradient_accumulation` must be at most the number of segments in a minibatch, "
+            f"{minibatch_size // horizon}, but got {config.gradient_accumulation}. "
+            "Try a shorter `num_steps`."
         )
     return BatchShape(segments, horizon, minibatch_size // horizon)
 

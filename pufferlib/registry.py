@@ -146,30 +146,28 @@ def make(
     envs_per_worker: int | None = None,
     backend: str | None = None,
     seed: int | None = None,
+    vec: Mapping[str, Any] | None = None,
     **env_kwargs: Any,
 ) -> VectorEnv:
     """Create `num_envs` envs of one name behind one VectorEnv.
 
     Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third; `num_envs` is 256 by
     default, or what the ini of the name's family (pufferlib/configs/families) says. Ocean envs run
-    on C threads (`num_workers` of them, all cores by default), others in a Serial loop; `backend`
-    ("auto", "threads", "serial") overrides that. `seed` is held until `reset`. Further keywords are
-    the env's own params; an unknown one is an error that offers the nearest.
+    on C threads (`num_workers` of them, all cores by default); others in worker processes where
+    that is worth it, else in a Serial loop. `backend` (a key of BACKENDS, or "auto") overrides
+    that. `vec` are further options of the backend, such as {"restart": 3} for worker processes.
+    `seed` is held until `reset`. Further keywords are the env's own params; an unknown one is an
+    error that offers the nearest.
     """
-    from pufferlib.vectorization import Threads
-
     spec = find(name)
     settings = {**spec.kwargs, **env_kwargs}
     default = config.family_num_envs(spec.id) if spec.family else None
     envs, workers = resolve_sizes(
         num_envs, num_workers, envs_per_worker, default or DEFAULT_NUM_ENVS
     )
-    vecenv: VectorEnv
-    if isinstance(spec.entry_point, NativeCreator) and backend in (None, "auto", "threads"):
-        vecenv = Threads(spec.entry_point, envs, workers, **settings)
-    else:
+    if not isinstance(spec.entry_point, NativeCreator):
         check_settings(spec, settings)
-        vecenv = _python_vecenv(lambda: spec.entry_point(**settings), spec.id, envs, backend)
+    vecenv = _vecenv(Recipe(spec.id, spec.entry_point, settings, envs, workers), backend, vec or {})
     return _named(vecenv, spec.id, seed)
 
 
@@ -180,6 +178,7 @@ def emulate(
     envs_per_worker: int | None = None,
     backend: str | None = None,
     seed: int | None = None,
+    vec: Mapping[str, Any] | None = None,
     **env_kwargs: Any,
 ) -> VectorEnv:
     """Create `num_envs` (1 by default) envs like `x` behind one VectorEnv.
@@ -191,25 +190,90 @@ def emulate(
     if num_envs is None and envs_per_worker is None:
         num_envs = 1
     creator = creator_of(x, **env_kwargs)
-    envs, _ = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
     name = getattr(x, "__name__", None) or type(getattr(x, "unwrapped", x)).__name__
     name = name.rpartition(".")[2]
     if env_kwargs and callable(x):
         check_settings(EnvSpec(name, x), env_kwargs)
-    return _named(_python_vecenv(creator, name, envs, backend), name, seed)
+    recipe = Recipe(name, creator, {}, envs, workers, is_instance=not callable(x))
+    return _named(_vecenv(recipe, backend, vec or {}), name, seed)
 
 
-def _python_vecenv(
-    creator: Callable[[], Any], name: str, num_envs: int, backend: str | None
-) -> VectorEnv:
-    """Put envs of any kind behind the backend that was asked for."""
-    from pufferlib.vectorization import Serial
+class Recipe(NamedTuple):
+    """What a backend must know to make a vector env."""
 
-    if backend not in (None, "auto", "serial", "threads"):
-        raise unknown_name("backend", str(backend), ["auto", "threads", "serial"])
-    if backend == "threads":
-        raise UsageError(f"`backend` must be auto or serial for `{name}`: it is not a C env.")
-    return Serial(creator, num_envs)
+    name: str
+    entry_point: Callable[..., Any]
+    settings: dict[str, Any]
+    num_envs: int
+    num_workers: int | None
+    is_instance: bool = False  # the first env exists already, in this process
+
+    def creator(self) -> Callable[[], Any]:
+        """Return a function that makes one env and can go to another process."""
+        return functools.partial(self.entry_point, **self.settings)
+
+
+BACKENDS = {
+    "threads": "C envs on threads of this process",
+    "serial": "one env after another, in this process",
+    "multiprocessing": "worker processes over one shared memory",
+}
+_WORTH_SECONDS = 4e-4  # of a step of all envs; below, processes cost more than they save
+
+
+def _vecenv(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> VectorEnv:
+    """Make the vector env with the backend that was asked for, or the best one."""
+    from pufferlib import vectorization
+
+    if backend is not None and backend != "auto" and backend not in BACKENDS:
+        raise unknown_name("backend", str(backend), ["auto", *BACKENDS])
+    is_native = isinstance(recipe.entry_point, NativeCreator)
+    if backend == "threads" and not is_native:
+        raise UsageError(
+            f"`backend` must be auto, serial or multiprocessing for `{recipe.name}`: "
+            "it is not a C env."
+        )
+    chosen = backend if backend not in (None, "auto") else _best_backend(recipe, options)
+    envs, workers = recipe.num_envs, recipe.num_workers
+    kind: Any = {
+        "threads": vectorization.Threads,
+        "serial": vectorization.Serial,
+        "multiprocessing": vectorization.Multiprocessing,
+    }[chosen]
+    _check_options(chosen, kind, options)
+    if chosen == "threads":
+        return kind(recipe.entry_point, envs, workers, **options, **recipe.settings)  # type: ignore[no-any-return]
+    if chosen == "serial":
+        return kind(recipe.creator(), envs)  # type: ignore[no-any-return]
+    return kind(recipe.creator(), envs, workers, **options)  # type: ignore[no-any-return]
+
+
+def _best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
+    """Choose: threads for C envs; for others processes, if asked for by an option or worth it."""
+    from pufferlib.vectorization.machine import usable_cores
+    from pufferlib.vectorization.measuring import measure_env
+
+    if isinstance(recipe.entry_point, NativeCreator):
+        return "threads"
+    if recipe.is_instance:
+        return "serial"
+    if options or (recipe.num_workers or 1) > 1:
+        return "multiprocessing"
+    if recipe.num_workers == 1 or recipe.num_envs < 2 or usable_cores() < 2:
+        return "serial"
+    cost = measure_env(recipe.creator(), seconds=0.02)
+    return "multiprocessing" if cost.median_step * recipe.num_envs > _WORTH_SECONDS else "serial"
+
+
+def _check_options(backend: str, kind: type, options: Mapping[str, Any]) -> None:
+    """Raise for the first option that the backend does not take."""
+    params = inspect.signature(kind).parameters
+    given_apart = ("env_creator", "num_envs", "num_workers", "envs_per_worker", "settings")
+    known = [name for name in params if name not in given_apart and name != "first_env"]
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"option of backend {backend}", name, known)
 
 
 def _named(vecenv: VectorEnv, name: str, seed: int | None) -> VectorEnv:

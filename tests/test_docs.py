@@ -13,7 +13,6 @@ from types import ModuleType
 import pytest
 import torch
 
-import pufferlib
 from pufferlib import registry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,19 +112,6 @@ def test_environments_of_the_guides_compile_and_survive_the_fuzzer(tmp_path: Pat
         assert built.returncode == 0, built.stderr
         played = subprocess.run([program], capture_output=True, text=True, check=False)
         assert played.returncode == 0, played.stderr
-
-
-def test_every_number_of_the_log_is_explained(one_thread: None) -> None:
-    text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
-    with pufferlib.make("squared", num_envs=16) as env:
-        settings = {"batch_size": 256, "num_iterations": 1, "n_epochs": 1, "dashboard": "off"}
-        trainer = pufferlib.PuffeRL(env, **settings)
-        trainer.evaluate()
-        trainer.train()
-        log = trainer.mean_and_log()
-        trainer.close()
-
-    assert [name for name in log if f"`{name}`" not in text] == []
 
 
 def test_links_lead_to_files_and_headings() -> None:

@@ -367,54 +367,91 @@ class PuffeRL:
         """
         checkpoint.save(path, self._tensors(), self._facts(), metadata)
 
-    def load_checkpoint(self, path: str | Path) -> Any:
+    def load_checkpoint(self, path: str | Path, weights_only: bool = False) -> Any:
         """Take over what `save_checkpoint` wrote for the same policy; return its metadata.
 
         The run continues where it was: weights, optimizer, counters and random numbers, and the
-        envs where they could give their state. Nothing in the file is executed.
+        envs where they could give their state. With `weights_only` the policy plays as it did then
+        (its weights, and the statistics of `norm_obs`), and all else stays as it is. A file that
+        does not fit changes nothing. Nothing in it is executed.
         """
-        saved = checkpoint.load(path)
+        before = {name: part.clone() for name, part in self._tensors().items()}
+        facts, had_rollout = self._facts(), self._has_rollout
+        most = 4 * sum(part.nbytes for part in before.values()) + (64 << 20)  # that fits this run
+        saved = checkpoint.load(path, None if weights_only else most)
         try:
-            self._resume(saved.tensors, saved.facts)
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            self._check_modules(saved.tensors)
+            if weights_only:
+                self._restore_modules(saved.tensors, ("policy", "observation_norm"))
+            else:
+                self._resume(saved.tensors, saved.facts)
+        except Exception as error:
+            self._resume(before, facts)
+            self._has_rollout = had_rollout
+            if isinstance(error, CheckpointError):
+                raise
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise CheckpointError(f"{path} does not fit this run: {reason}") from error
+            raise CheckpointError(f"{path} does not fit this run: {reason:.300}") from error
         return saved.metadata
 
     def _resume(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        policy = unwrapped(self.policy)
-        checkpoint.check_module(policy, tensors, "policy/")  # before anything has changed
+        iteration, steps = (checkpoint.counter(facts, name) for name in ("iteration", "steps"))
+        episode_log = {str(name): float(value) for name, value in facts["episode_log"].items()}
+        for name in ("rng/order", "rng/torch", *(["rng/sample"] * (self.device.type == "cpu"))):
+            checkpoint.check_rng(tensors[name])
         if "env/state" in tensors:
-            resets = tensors["carry/resets"].to(self.device)
-            if resets.shape != self._carry.resets.shape:
-                raise CheckpointError(
-                    f"the checkpoint must be of {len(self._carry.resets)} slots, but has "
-                    f"{len(resets)}. Try the number of envs that it was saved with."
-                )
-            state = checkpoint.unpack(facts["state"], tensors, "state/")
-            state = map_state(lambda part: part.to(self.device), state)
-            self.env.restore(tensors["env/state"].numpy())
-            self._carry = Carry(self.env.recv(), state, resets)
-        checkpoint.restore_module(policy, tensors, "policy/")
+            self._resume_env(tensors, facts)
+        self._restore_modules(tensors, self._modules())
         checkpoint.restore_optimizer(self.optimizer, tensors)
-        for name, part in self._normalisers().items():
-            checkpoint.restore_module(part, tensors, f"{name}/")
         self._order_rng.set_state(tensors["rng/order"])
         self._sample_rng.set_state(tensors["rng/sample"])
         torch.set_rng_state(tensors["rng/torch"])
-        self.iteration, self.steps = int(facts["iteration"]), int(facts["steps"])
-        self.learning_rate = facts["learning_rate"]
-        self._episode_log = dict(facts["episode_log"])
+        self.iteration, self.steps = iteration, steps
+        self.learning_rate = checkpoint.number(facts, "learning_rate")
+        self._episode_log = episode_log
         self._has_rollout = False
-        self._uptime = float(facts["uptime"])
+        self._uptime = checkpoint.number(facts, "uptime")
         self._started = self._last_log = self._last_evaluate = time.perf_counter()
 
+    def _resume_env(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Put the envs, and the policy's memory of them, back to where they were."""
+        resets = tensors["carry/resets"].to(self.device)
+        if resets.shape != self._carry.resets.shape or resets.dtype != torch.bool:
+            raise CheckpointError(
+                f"the checkpoint must be of {len(self._carry.resets)} slots, but has "
+                f"{resets.numel()}. Try the number of envs that it was saved with."
+            )
+        state = checkpoint.unpack(facts["state"], tensors, "state/")
+        state = map_state(lambda part: part.to(self.device), state)
+        self.env.restore(tensors["env/state"].numpy())
+        batch = self.env.recv()
+        self._carry = Carry(batch, state, resets)
+        _, after = self.predict(batch.observations, state)  # whether the policy can go on from it
+        if state is not None and not checkpoint.is_alike(state, after):
+            raise CheckpointError("the checkpoint must hold a state of the policy, but does not.")
+
+    def _check_modules(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise unless the file has the parameters and statistics of this run, and no others."""
+        own = self._modules()
+        if "observation_norm" not in own and any(
+            n.startswith("observation_norm/") for n in tensors
+        ):
+            raise CheckpointError(
+                "`norm_obs` must be true to go on from this checkpoint, but is false."
+            )
+        for name in ("policy", "observation_norm"):
+            if name in own:
+                checkpoint.check_module(own[name], tensors, f"{name}/")
+
+    def _restore_modules(self, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
+        modules = self._modules()
+        for name in names:
+            if name in modules:
+                checkpoint.restore_module(modules[name], tensors, f"{name}/")
+
     def _tensors(self) -> dict[str, Tensor]:
-        tensors = {
-            f"policy/{name}": part for name, part in unwrapped(self.policy).state_dict().items()
-        }
-        tensors |= checkpoint.optimizer_tensors(self.optimizer)
-        for name, module in self._normalisers().items():
+        tensors = checkpoint.optimizer_tensors(self.optimizer)
+        for name, module in self._modules().items():
             tensors |= {f"{name}/{key}": part for key, part in module.state_dict().items()}
         tensors["rng/order"] = self._order_rng.get_state()
         tensors["rng/sample"] = self._sample_rng.get_state()
@@ -426,9 +463,13 @@ class PuffeRL:
             tensors |= checkpoint.pack(self._carry.state, "state/")[1]
         return tensors
 
-    def _normalisers(self) -> dict[str, nn.Module]:
-        """Return by name what a checkpoint holds besides the policy."""
-        parts = {"observation_norm": self.observation_norm, "reward_norm": self._reward_norm}
+    def _modules(self) -> dict[str, nn.Module]:
+        """Return by name all that a checkpoint holds the parameters and buffers of."""
+        parts = {
+            "policy": unwrapped(self.policy),
+            "observation_norm": self.observation_norm,
+            "reward_norm": self._reward_norm,
+        }
         return {name: part for name, part in parts.items() if part is not None}
 
     def _facts(self) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def test_the_old_file_survives_a_write_that_fails(
         raise fault
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"pufferlib.checkpoint.os.{call}", fail)
+        patch.setattr(f"os.{call}", fail)
         wanted = CheckpointError if isinstance(fault, OSError) else KeyboardInterrupt
         with pytest.raises(wanted):
             checkpoint.save(path, {"x": torch.zeros(3)}, {})
@@ -421,7 +421,7 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
     [
         (
             {"hidden_size": 16},
-            r"must fit the policy, but `actor.weight` is of shape \(2, 8\) in the",
+            r"must fit the policy, but `actor.weight` is float32 of shape \(2, 8\) in the",
         ),
         (
             {"recurrent": "lstm"},

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 # From the bottom up. A module may import from lower lines only; a package counts as one module.
 LAYERS = [
     {"errors"},
-    {"spaces", "config"},
+    {"spaces", "config", "files"},
     {"buffers"},
     {"episodes"},
     {"env"},

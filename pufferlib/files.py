@@ -1,0 +1,110 @@
+"""Files that are whole or not there at all, whenever the process dies.
+
+A file is written under another name, synced, then renamed. What a killed writer leaves behind is
+removed by the next one in the same folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.unfinished")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Make `path` a file of `data`; an older file there stays whole until the new one is.
+
+    Missing folders are made. Raises OSError, and then nothing has changed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(path.parent)
+    with _unfinished(path) as (unfinished, file):
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        os.fsync(file)
+        os.replace(unfinished, path)
+    _sync_folder(path.parent)
+
+
+def link_atomically(source: Path, path: Path) -> None:
+    """Make `path` a second name of the file `source`, or a copy where the disk cannot do that."""
+    unfinished = _unfinished_name(path)
+    try:
+        os.link(source, unfinished)
+    except OSError:
+        write_atomically(path, source.read_bytes())
+        return
+    try:
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)  # renaming one name of a file to another does nothing
+    _sync_folder(path.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed writers left in `folder`. What is still being written is locked."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _UNFINISHED.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(OSError), open(entry.path, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Return the bytes of a file; ValueError if it is none, or has more than `limit` bytes.
+
+    A pipe or a device is refused, not waited for.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a file")
+        if status.st_size > limit:
+            raise ValueError(f"it has {status.st_size:,} bytes, more than the {limit:,} expected")
+        with open(file, "rb", closefd=False) as reader:
+            return reader.read(limit)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[tuple[Path, int]]:
+    """Create and lock a file beside `path`, to be renamed; it is gone afterwards in any case."""
+    while True:
+        name = _unfinished_name(path)
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(OSError):  # not every disk has locks; then none is removed
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink == 0:  # taken for a dead one's before it was locked
+                continue
+            yield name, file
+            return
+        finally:
+            os.close(file)
+            name.unlink(missing_ok=True)
+
+
+def _unfinished_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let new names survive a crash of the machine; the files are there already."""
+    with contextlib.suppress(OSError):
+        file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

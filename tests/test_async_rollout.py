@@ -1,0 +1,191 @@
+"""Rollouts of batches that come in any order: every segment is one slot's unbroken story."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor, nn
+
+import pufferlib
+from pufferlib.async_rollout import AsyncRollout, collect_async
+from pufferlib.config import BatchShape
+from pufferlib.profiling import Profiler
+from pufferlib.pytorch import policy_spaces
+from pufferlib.rollout import begin
+from pufferlib.vectorization import Batch, VectorEnv
+
+NUM_ENVS, SURPLUS, LENGTH, GAP = 4, 6, 7, 1000
+
+
+class Shuffled(VectorEnv):
+    """Slot s observes GAP * s + its number of steps; episodes are cut after LENGTH of them.
+
+    A batch is any NUM_ENVS of the slots that are ready, in an order of its own. The reward of a
+    step is the number of steps before it, the final observation is a half more than usual.
+    """
+
+    num_envs, surplus_envs = NUM_ENVS, SURPLUS
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.ticks = np.zeros(self.num_agents, dtype=np.int64)
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.ticks[:] = 0
+        self.waiting = list(range(self.num_agents))
+        self.rewards = np.zeros(self.num_agents, dtype=np.float32)
+        self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
+        self.final_observations = np.zeros((self.num_agents, 1), dtype=np.float32)
+        return self._seen()
+
+    def _seen(self) -> Any:
+        within = self.ticks % LENGTH
+        return (GAP * np.arange(self.num_agents) + within).astype(np.float32)[:, None]
+
+    def recv(self) -> Batch:
+        chosen = self.rng.permutation(len(self.waiting))[:NUM_ENVS]
+        slots = np.array([self.waiting[i] for i in chosen])
+        self.waiting = [slot for slot in self.waiting if slot not in slots]
+        self.at_hand = slots
+        none = np.zeros(NUM_ENVS, dtype=np.bool_)
+        return Batch(
+            slots,
+            self._seen()[slots],
+            self.rewards[slots],
+            none,
+            self.truncations[slots],
+            ~none,
+            [{}] * NUM_ENVS,
+        )
+
+    def send(self, actions: Any) -> None:
+        assert len(actions) == NUM_ENVS
+        for slot in self.at_hand:
+            self.rewards[slot] = self.ticks[slot] % LENGTH
+            self.ticks[slot] += 1
+            self.truncations[slot] = self.ticks[slot] % LENGTH == 0
+            self.final_observations[slot] = GAP * slot + LENGTH + 0.5
+            self.waiting.append(int(slot))
+
+
+class Recalling(nn.Module):
+    """Values what it sees; remembers how many steps of this episode it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, obs: Tensor, state: Any = None) -> tuple[Tensor, Tensor, Any]:
+        (count,) = (obs.new_zeros(len(obs), 1),) if state is None else state
+        return torch.zeros(len(obs), 2) + self.weight, obs[:, 0], (count + 1,)
+
+
+@pytest.fixture(scope="module")
+def rollouts() -> list[dict[str, Any]]:
+    """Return the parts of three rollouts in a row."""
+    env, policy = Shuffled(), Recalling()
+    env.reset(seed=0)
+    spaces = policy_spaces(env)
+    shape = BatchShape(segments=12, horizon=5, minibatch_segments=12)
+    cpu = torch.device("cpu")
+    rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
+    carry, kept = begin(env, cpu), []
+    for _ in range(3):
+        carry = collect_async(
+            env,
+            policy,
+            spaces,
+            rollout,
+            carry,
+            generator=torch.Generator().manual_seed(0),
+            profiler=Profiler(),
+        )
+        names = ("observations", "rewards", "values", "truncations", "final_values", "resets")
+        parts = {name: getattr(rollout, name).clone() for name in (*names, "bootstrap", "slots")}
+        state: Any = rollout.initial_state()
+        kept.append({**parts, "memory": state[0].clone()})
+    return kept
+
+
+def test_a_segment_is_one_slot_step_by_step(rollouts: list[dict[str, Any]]) -> None:
+    for parts in rollouts:
+        ticks = parts["observations"][..., 0] - GAP * parts["slots"][:, None]
+        assert ((ticks >= 0) & (ticks < LENGTH)).all()
+        assert torch.equal(ticks[:, 1:], (ticks[:, :-1] + 1) % LENGTH)
+
+
+def test_no_step_of_a_slot_is_lost_or_seen_twice(rollouts: list[dict[str, Any]]) -> None:
+    seen: dict[int, list[int]] = {}
+    for parts in rollouts:
+        for slot, row in zip(parts["slots"].tolist(), parts["observations"][..., 0], strict=True):
+            seen.setdefault(slot, []).extend((row - GAP * slot).int().tolist())
+    assert sum(map(len, seen.values())) == 3 * 12 * 5
+    for ticks in seen.values():
+        assert ticks == [t % LENGTH for t in range(len(ticks))]
+
+
+def test_rewards_and_ends_belong_to_the_action_before_them(rollouts: list[dict[str, Any]]) -> None:
+    for parts in rollouts:
+        ticks = parts["observations"][..., 0] - GAP * parts["slots"][:, None]
+        assert torch.equal(parts["rewards"], ticks)
+        assert torch.equal(parts["truncations"], ticks == LENGTH - 1)
+        assert torch.equal(parts["resets"], ticks == 0)
+
+
+def test_values_after_a_segment_and_after_a_cut_are_those_of_what_followed(
+    rollouts: list[dict[str, Any]],
+) -> None:
+    for parts in rollouts:
+        base = GAP * parts["slots"].float()
+        last = parts["observations"][:, -1, 0] - base
+        assert torch.equal(parts["bootstrap"] - base, (last + 1) % LENGTH)
+        finals = torch.where(parts["truncations"], base[:, None] + LENGTH + 0.5, 0.0)
+        assert torch.equal(parts["final_values"], finals)
+
+
+def test_memory_before_a_segment_is_that_of_its_slot(rollouts: list[dict[str, Any]]) -> None:
+    for parts in rollouts:
+        first = parts["observations"][:, 0, 0] - GAP * parts["slots"]
+        assert torch.equal(parts["memory"][:, 0], first)
+
+
+def test_waves_order_the_segments_of_each_slot_in_time(rollouts: list[dict[str, Any]]) -> None:
+    shape = BatchShape(segments=5, horizon=2, minibatch_segments=5)
+    rollout = AsyncRollout(shape, 3, policy_spaces(Shuffled()), torch.device("cpu"), False)
+    rollout.slots[:] = torch.tensor([2, 0, 2, 2, 0])
+    waves = [(rows.tolist(), slots.tolist()) for rows, slots in rollout.waves()]
+    assert waves == [([0, 1], [2, 0]), ([2, 4], [2, 0]), ([3], [2])]
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_an_env_of_two_halves_trains(recurrent: str) -> None:
+    env = pufferlib.make("cartpole", 64, 1, vec={"double_buffer": True})
+    policy = pufferlib.models.make_policy(env, hidden_size=32, recurrent=recurrent)
+    with (
+        env,
+        pufferlib.PuffeRL(
+            env,
+            policy,
+            batch_size=2048,
+            num_iterations=30,
+            learning_rate=0.01,
+            norm_reward=True,
+            seed=1,
+            dashboard="off",
+        ) as trainer,
+    ):
+        assert isinstance(trainer.rollout, AsyncRollout)
+        first = trainer.evaluate()["mean_reward"]
+        losses = trainer.train()
+        # what was sampled is what is trained on: the very first ratio is 1
+        assert abs(losses["approx_kl"]) < 0.1
+        while not trainer.done:
+            scores = trainer.evaluate()
+            trainer.train()
+    assert scores["mean_reward"] > 2.5 * first

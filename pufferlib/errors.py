@@ -57,6 +57,10 @@ class CheckpointError(PufferError):
     """A checkpoint cannot be written, or what was read is not a sound checkpoint."""
 
 
+class NonFiniteError(PufferError):
+    """A reward, observation, loss or gradient is nan or inf; the message says which and where."""
+
+
 class NativeError(PufferError):
     """The C core failed; the message is the core's own."""
 

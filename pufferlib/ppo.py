@@ -2,7 +2,8 @@
 
 Pure functions of tensors of one common shape, `[S*T]` or `[S, T]`; none waits for a device. `masks`
 is true where a step carries data: masked steps count in no mean and get no gradient. None means
-that all steps count, and costs nothing.
+that all steps count, and costs nothing. `weights` make up for steps that were drawn more often than
+others: they scale each step's part of the loss, and None is 1 for all.
 """
 
 from __future__ import annotations
@@ -36,26 +37,25 @@ def ppo_loss(
     advantages: Tensor,
     returns: Tensor,
     masks: Tensor | None = None,
+    weights: Tensor | None = None,
     clip_coef: float,
     vf_coef: float,
     ent_coef: float,
     vf_clip_coef: float | None = None,
-    norm_adv: bool = True,
 ) -> PpoLoss:
     """Join clipped surrogate, value error and entropy: `policy + vf_coef * value - ent_coef * H`.
 
     The first three inputs come from the present policy and carry gradients; the others come from
-    the rollout.
+    the rollout. Advantages are taken as they are: what is to be normalised over a minibatch must be
+    before, for a minibatch may come in parts.
     """
     logratio = logprobs - old_logprobs
     if masks is not None:  # a masked row may hold anything: exp of it could be inf
         logratio = logratio.where(masks, 0.0)
     ratio = logratio.exp()
-    if norm_adv:
-        advantages = normalise_advantages(advantages, masks)
-    surrogate = policy_loss(ratio, advantages, clip_coef, masks)
-    error = value_loss(values, returns, old_values, vf_clip_coef, masks)
-    bonus = _mean(entropy, masks)
+    surrogate = policy_loss(ratio, advantages, clip_coef, masks, weights)
+    error = value_loss(values, returns, old_values, vf_clip_coef, masks, weights)
+    bonus = _mean(entropy, masks, weights)
     loss = surrogate + vf_coef * error - ent_coef * bonus
     with torch.no_grad():
         ratio, logratio = ratio.detach(), logratio.detach()
@@ -71,11 +71,15 @@ def ppo_loss(
 
 
 def policy_loss(
-    ratio: Tensor, advantages: Tensor, clip_coef: float, masks: Tensor | None = None
+    ratio: Tensor,
+    advantages: Tensor,
+    clip_coef: float,
+    masks: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Return the clipped surrogate of eq. 7, negated; `ratio` is new over old probability."""
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
-    return -_mean(torch.minimum(ratio * advantages, clipped * advantages), masks)
+    return -_mean(torch.minimum(ratio * advantages, clipped * advantages), masks, weights)
 
 
 def value_loss(
@@ -84,18 +88,19 @@ def value_loss(
     old_values: Tensor,
     vf_clip_coef: float | None = None,
     masks: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Return half the mean squared error of `values`.
 
     With `vf_clip_coef`, moving a value further than that from its old one earns nothing.
     """
     if vf_clip_coef is None:
-        if masks is None:
+        if masks is None and weights is None:
             return 0.5 * F.mse_loss(values, returns)
-        return 0.5 * _mean((values - returns).square(), masks)
+        return 0.5 * _mean((values - returns).square(), masks, weights)
     clipped = old_values + (values - old_values).clamp(-vf_clip_coef, vf_clip_coef)
     errors = torch.maximum((values - returns).square(), (clipped - returns).square())
-    return 0.5 * _mean(errors, masks)
+    return 0.5 * _mean(errors, masks, weights)
 
 
 def approx_kl(ratio: Tensor, logratio: Tensor, masks: Tensor | None = None) -> Tensor:
@@ -131,8 +136,10 @@ def _variance(x: Tensor, masks: Tensor | None) -> Tensor:
     return _mean((x - _mean(x, masks)).square(), masks)
 
 
-def _mean(x: Tensor, masks: Tensor | None) -> Tensor:
+def _mean(x: Tensor, masks: Tensor | None, weights: Tensor | None = None) -> Tensor:
     """Return the mean of the steps that count, 0 if none does."""
+    if weights is not None:
+        x = x * weights
     if masks is None:
         return x.mean()
     return x.where(masks, 0.0).sum() / masks.sum().clamp(min=1)

@@ -212,34 +212,86 @@ class Minibatch(NamedTuple):
     masks: Tensor | None
     action_masks: Tensor | None
     state: State
+    weights: Tensor | None = None  # [M, 1], where segments were not drawn alike
+
+    @property
+    def size(self) -> float | Tensor:
+        """Number of steps that carry data, at least 1."""
+        if self.masks is None:
+            return self.logprobs.numel()
+        return self.masks.sum().clamp(min=1)
+
+    def split(self, parts: int) -> list[Minibatch]:
+        """Return the minibatch in `parts` pieces, as equal as whole segments allow."""
+        pieces = []
+        for rows in torch.arange(len(self.actions)).tensor_split(parts):
+            first, last = int(rows[0]), int(rows[-1]) + 1
+
+            def cut(part: Tensor, first: int = first, last: int = last) -> Tensor:
+                return part[first:last]
+
+            pieces.append(Minibatch(*(map_state(cut, part) for part in self)))
+        return pieces
 
 
 def minibatches(
     rollout: Rollout, advantages: Tensor, size: int, generator: torch.Generator
 ) -> Iterator[Minibatch]:
     """Yield all segments in random order, `size` at a time."""
+    order = torch.randperm(len(advantages), generator=generator).to(advantages.device)
+    returns, initial = advantages + rollout.values, rollout.initial_state()
+    for first in range(0, len(order), size):
+        yield take(rollout, order[first : first + size], advantages, returns, initial)
+
+
+def prioritised_minibatches(
+    rollout: Rollout,
+    advantages: Tensor,
+    size: int,
+    count: int,
+    generator: torch.Generator,
+    *,
+    alpha: float,
+    beta: float,
+) -> Iterator[Minibatch]:
+    """Yield `count` minibatches of `size` segments, those of large advantages more often.
+
+    A segment is drawn, with replacement, with odds of its mean |advantage| to the power of `alpha`.
+    Its weight, (segments * odds) ** -beta, makes up for that: at beta 1 the weighted mean over a
+    minibatch is that over the rollout, on average (Schaul et al. 2016).
+    """
     segments = len(advantages)
-    order = torch.randperm(segments, generator=generator).to(advantages.device)
-    returns = advantages + rollout.values
-    initial = rollout.initial_state()
-    for first in range(0, segments, size):
-        chosen = order[first : first + size]
+    # drawn on the CPU, like every order: the same whatever the device
+    odds = advantages.abs().mean(1).cpu().double().nan_to_num(0.0) ** alpha + 1e-6
+    odds = odds / odds.sum()
+    weights = ((segments * odds) ** -beta).float().to(advantages.device)
+    returns, initial = advantages + rollout.values, rollout.initial_state()
+    drawn = torch.multinomial(odds, count * size, replacement=True, generator=generator)
+    for chosen in torch.split(drawn.to(advantages.device), size):
+        minibatch = take(rollout, chosen, advantages, returns, initial)
+        yield minibatch._replace(weights=weights.index_select(0, chosen).unsqueeze(1))
 
-        def pick(part: Tensor, chosen: Tensor = chosen) -> Tensor:
-            return part.index_select(0, chosen)
 
-        yield Minibatch(
-            observations=pick(rollout.observations),
-            actions=pick(rollout.actions),
-            logprobs=pick(rollout.logprobs),
-            values=pick(rollout.values),
-            advantages=pick(advantages),
-            returns=pick(returns),
-            resets=pick(rollout.resets),
-            masks=None if rollout.all_present else pick(rollout.masks),
-            action_masks=None if rollout.action_masks is None else pick(rollout.action_masks),
-            state=map_state(pick, initial),
-        )
+def take(
+    rollout: Rollout, chosen: Tensor, advantages: Tensor, returns: Tensor, initial: State
+) -> Minibatch:
+    """Return the segments whose numbers are `chosen`."""
+
+    def pick(part: Tensor) -> Tensor:
+        return part.index_select(0, chosen)
+
+    return Minibatch(
+        observations=pick(rollout.observations),
+        actions=pick(rollout.actions),
+        logprobs=pick(rollout.logprobs),
+        values=pick(rollout.values),
+        advantages=pick(advantages),
+        returns=pick(returns),
+        resets=pick(rollout.resets),
+        masks=None if rollout.all_present else pick(rollout.masks),
+        action_masks=None if rollout.action_masks is None else pick(rollout.action_masks),
+        state=map_state(pick, initial),
+    )
 
 
 def _to(device: torch.device, array: Any) -> Tensor:

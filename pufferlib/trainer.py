@@ -14,11 +14,14 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,11 +31,13 @@ from pufferlib import checkpoint, native
 from pufferlib.advantage import compute_advantages
 from pufferlib.config import TrainConfig, check_train
 from pufferlib.dashboard import Dashboard, make_dashboard
-from pufferlib.errors import CheckpointError, PufferError, UsageError
+from pufferlib.errors import CheckpointError, NonFiniteError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
+from pufferlib.nonfinite import rollout_fault, update_fault
 from pufferlib.normalisation import ObservationNorm, RewardNorm
-from pufferlib.ppo import PpoLoss, explained_variance, ppo_loss
+from pufferlib.optimizers import Adam, Muon
+from pufferlib.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
 from pufferlib.profiling import Profiler, SystemMonitor
 from pufferlib.pytorch import (
     State,
@@ -45,13 +50,32 @@ from pufferlib.pytorch import (
     sample,
     unwrapped,
 )
-from pufferlib.rollout import Carry, Minibatch, Rollout, begin, collect, minibatches
+from pufferlib.rollout import (
+    Carry,
+    Minibatch,
+    Rollout,
+    begin,
+    collect,
+    minibatches,
+    prioritised_minibatches,
+    take,
+)
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
 _LOSSES = PpoLoss._fields[1:]
+_NUMBERS = (*_LOSSES, "grad_norm")  # of one update
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
+
+
+class Schedule(NamedTuple):
+    """What changes over a run, as it is in one iteration."""
+
+    learning_rate: float
+    clip_coef: float
+    ent_coef: float
+    prio_beta: float
 
 
 class PuffeRL:
@@ -89,13 +113,7 @@ class PuffeRL:
         self._parameters = [p for p in self.policy.parameters() if p.requires_grad]
         if not self._parameters:
             raise UsageError("`policy` must have parameters that require gradients, but has none.")
-        self.optimizer = torch.optim.Adam(
-            self._parameters,
-            lr=self.config.learning_rate,
-            betas=(self.config.adam_beta1, self.config.adam_beta2),
-            eps=self.config.adam_eps,
-            fused=self.device.type in ("cpu", "cuda"),
-        )
+        self.optimizer = self._make_optimizer()
         self.learning_rate = self.config.learning_rate
         self.num_parameters = sum(p.numel() for p in self._parameters)
         self._set_threads()
@@ -111,6 +129,7 @@ class PuffeRL:
         self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
         self._has_rollout = False
+        self._has_warned = False  # of something that is not finite
         self.observation_norm: ObservationNorm | None = None
         self._reward_norm: RewardNorm | None = None
         if self.config.norm_obs:
@@ -132,17 +151,21 @@ class PuffeRL:
 
         Where none finished, those of the last rollout in which any did are repeated.
         """
-        self._carry = collect(
-            self.env,
-            self._runner,
-            self.spaces,
-            self.rollout,
-            self._carry,
-            generator=self._sample_rng,
-            profiler=self._profiler,
-            normalise=self.observation_norm,
-        )
+        self._has_rollout = False
+        with self._autocast():
+            self._carry = collect(
+                self.env,
+                self._runner,
+                self.spaces,
+                self.rollout,
+                self._carry,
+                generator=self._sample_rng,
+                profiler=self._profiler,
+                normalise=self.observation_norm,
+            )
         with self._profiler("store"):
+            layout, agents = self.spaces.observation, getattr(self.env, "agents_per_env", 1)
+            self._note_fault(rollout_fault(self.rollout, layout, agents))
             self._prepare_rollout()
         self.steps += self.config.batch_size
         self._has_rollout = True
@@ -162,40 +185,43 @@ class PuffeRL:
         """Update the policy on the last rollout; return the means of its losses."""
         if not self._has_rollout:
             raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
-        config, rollout = self.config, self.rollout
+        config, rollout, now = self.config, self.rollout, self._schedule()
         with self._profiler("advantage"):
             advantages = self._advantages()
-        with self._profiler("update"):
-            rate = self._anneal()
-            size = self.shape.minibatch_segments
-            rows: list[Tensor] = []
-            for _ in range(config.n_epochs):
-                for minibatch in minibatches(rollout, advantages, size, self._order_rng):
-                    rows.append(self._update(minibatch))
-                if config.target_kl is not None and rows[-1][_LOSSES.index("approx_kl")] > (
-                    config.target_kl
-                ):
-                    break
             variance = explained_variance(
                 rollout.values,
                 advantages + rollout.values,
                 None if rollout.all_present else rollout.masks,
             )
-            means = torch.stack(rows).mean(0).tolist()  # the one wait for the device
+        with self._profiler("update"):
+            rows: list[Tensor] = []
+            updates = self._num_updates()
+            while len(rows) < updates:
+                if config.vtrace and rows:
+                    advantages = self._advantages(self._ratios())
+                for minibatch in islice(self._pass(advantages, now), updates - len(rows)):
+                    rows.append(self._update(minibatch, now))
+                if config.target_kl is not None and rows[-1][_LOSSES.index("approx_kl")] > (
+                    config.target_kl
+                ):
+                    break
+            numbers = torch.cat((*rows, variance.view(1))).cpu().numpy()  # the one wait for a GPU
+        table = numbers[:-1].reshape(len(rows), len(_NUMBERS))
+        self._note_fault(update_fault(_NUMBERS, table))
         self.iteration += 1
-        losses = dict(zip((*_LOSSES, "grad_norm"), means, strict=True))
+        sound = np.isfinite(table).all(1)
+        means = (
+            table.mean(0, where=sound[:, None]) if sound.any() else np.full(len(_NUMBERS), np.nan)
+        )
         self._loss_log = {
-            **losses,
-            "explained_variance": float(variance),
-            "learning_rate": rate,
+            **dict(zip(_NUMBERS, means.tolist(), strict=True)),
+            "explained_variance": float(numbers[-1]),
+            "learning_rate": now.learning_rate,
             "updates": float(len(rows)),
+            **({} if config.clip_coef_final is None else {"clip_coef": now.clip_coef}),
+            **({} if config.ent_coef_final is None else {"ent_coef": now.ent_coef}),
+            **({} if config.on_nan == "stop" else {"skipped_updates": float((~sound).sum())}),
         }
-        if not all(map(math.isfinite, means)):
-            bad = next(name for name, value in losses.items() if not math.isfinite(value))
-            raise PufferError(
-                f"`{bad}` must stay finite, but is {losses[bad]} in iteration {self.iteration}. "
-                "Try a lower learning_rate, or look for NaN in observations and rewards."
-            )
         return dict(self._loss_log)
 
     def mean_and_log(self) -> dict[str, float]:
@@ -244,7 +270,7 @@ class PuffeRL:
             self.observation_norm.update(rollout.observations, masks)
             rollout.observations.copy_(seen)
 
-    def _advantages(self) -> Tensor:
+    def _advantages(self, ratios: Tensor | None = None) -> Tensor:
         """Return advantages [S, T]; a slot's stretches count as one, however they were cut."""
         rollout, by_slot = self.rollout, self.rollout.by_slot
         advantages = compute_advantages(
@@ -255,17 +281,100 @@ class PuffeRL:
             by_slot(rollout.truncations),
             by_slot(rollout.final_values),
             None if rollout.all_present else by_slot(rollout.masks),
+            None if ratios is None else by_slot(ratios),
             gamma=self.config.gamma,
             gae_lambda=self.config.gae_lambda,
+            rho_clip=self.config.vtrace_rho_clip,
+            c_clip=self.config.vtrace_c_clip,
         )
         return rollout.by_segment(advantages)
 
-    def _update(self, minibatch: Minibatch) -> Tensor:
-        """Take one optimizer step; return losses and gradient norm as one tensor."""
+    @torch.no_grad()
+    def _ratios(self) -> Tensor:
+        """Return how much likelier the present policy makes each action of the rollout, [S, T]."""
+        rollout, initial = self.rollout, self.rollout.initial_state()
+        numbers = torch.arange(self.shape.segments, device=self.device)
+        ratios = []
+        for chosen in torch.split(numbers, self.shape.minibatch_segments):
+            part = take(rollout, chosen, rollout.values, rollout.values, initial)
+            logprobs, _, _ = self._outputs(part)
+            ratios.append((logprobs.view_as(part.logprobs) - part.logprobs).exp())
+        return torch.cat(ratios)
+
+    def _num_updates(self) -> int:
+        """Return how many minibatches an iteration takes from its rollout."""
         config = self.config
-        output = policy_sequence(
-            self._runner, minibatch.observations, minibatch.state, minibatch.resets, self.spaces
+        passes = config.n_epochs if config.replay_ratio is None else config.replay_ratio
+        return max(1, round(passes * self._updates_per_pass))
+
+    @property
+    def _updates_per_pass(self) -> int:
+        return self.shape.segments // self.shape.minibatch_segments
+
+    def _pass(self, advantages: Tensor, now: Schedule) -> Iterator[Minibatch]:
+        """Yield as many minibatches as the rollout has segments for."""
+        size, rng = self.shape.minibatch_segments, self._order_rng
+        if self.config.prio_alpha == 0:
+            return minibatches(self.rollout, advantages, size, rng)
+        return prioritised_minibatches(
+            self.rollout,
+            advantages,
+            size,
+            self._updates_per_pass,
+            rng,
+            alpha=self.config.prio_alpha,
+            beta=now.prio_beta,
         )
+
+    def _update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
+        """Take one optimizer step; return its `_NUMBERS` as one tensor."""
+        losses = self._gradients(minibatch, now)
+        norm = self._step()
+        return torch.cat((losses, norm.view(1)))
+
+    def _gradients(self, minibatch: Minibatch, now: Schedule) -> Tensor:
+        """Leave the gradients of the minibatch's loss in the parameters; return its `_LOSSES`."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        if self.config.norm_adv:
+            normalised = normalise_advantages(minibatch.advantages, minibatch.masks)
+            minibatch = minibatch._replace(advantages=normalised)
+        if self.config.gradient_accumulation == 1:
+            parts = self._loss(minibatch, now)
+            parts.loss.backward()  # type: ignore[no-untyped-call]
+            return torch.stack(parts[1:])
+        losses = []
+        for piece in minibatch.split(self.config.gradient_accumulation):
+            parts, share = self._loss(piece, now), piece.size / minibatch.size
+            (parts.loss * share).backward()  # type: ignore[no-untyped-call]
+            losses.append(torch.stack(parts[1:]) * share)
+        return torch.stack(losses).sum(0)
+
+    def _loss(self, minibatch: Minibatch, now: Schedule) -> PpoLoss:
+        logprobs, entropy, values = self._outputs(minibatch)
+        weights = minibatch.weights
+        return ppo_loss(
+            logprobs,
+            entropy,
+            values,
+            old_logprobs=minibatch.logprobs.flatten(),
+            old_values=minibatch.values.flatten(),
+            advantages=minibatch.advantages.flatten(),
+            returns=minibatch.returns.flatten(),
+            masks=None if minibatch.masks is None else minibatch.masks.flatten(),
+            weights=None if weights is None else weights.expand_as(minibatch.logprobs).flatten(),
+            clip_coef=now.clip_coef,
+            vf_coef=self.config.vf_coef,
+            ent_coef=now.ent_coef,
+            vf_clip_coef=self.config.vf_clip_coef,
+        )
+
+    def _outputs(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
+        with self._autocast():
+            output = policy_sequence(
+                self._runner, minibatch.observations, minibatch.state, minibatch.resets, self.spaces
+            )
         action_masks = minibatch.action_masks
         logprobs, entropy = evaluate_actions(
             output,
@@ -273,27 +382,28 @@ class PuffeRL:
             minibatch.actions.flatten(0, 1),
             None if action_masks is None else action_masks.flatten(0, 1),
         )
-        parts = ppo_loss(
-            logprobs,
-            entropy,
-            output.value,
-            old_logprobs=minibatch.logprobs.flatten(),
-            old_values=minibatch.values.flatten(),
-            advantages=minibatch.advantages.flatten(),
-            returns=minibatch.returns.flatten(),
-            masks=None if minibatch.masks is None else minibatch.masks.flatten(),
-            clip_coef=config.clip_coef,
-            vf_coef=config.vf_coef,
-            ent_coef=config.ent_coef,
-            vf_clip_coef=config.vf_clip_coef,
-            norm_adv=config.norm_adv,
-        )
-        self.optimizer.zero_grad(set_to_none=True)
-        parts.loss.backward()  # type: ignore[no-untyped-call]
-        limit = math.inf if config.max_grad_norm is None else config.max_grad_norm
-        norm = nn.utils.clip_grad_norm_(self._parameters, limit)
-        self.optimizer.step()
-        return torch.stack((*parts[1:], norm.detach()))
+        return logprobs, entropy, output.value.float()
+
+    def _step(self) -> Tensor:
+        """Clip the gradients, let the optimizer use them if they are finite; return their norm."""
+        grads = [p.grad for p in self._parameters if p.grad is not None]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        limit = self.config.max_grad_norm
+        scale = None if limit is None else (norm / limit).clamp(min=1)
+        self.optimizer.step(scale, veto=norm.isfinite().logical_not().float())
+        return norm
+
+    def _note_fault(self, fault: str | None) -> None:
+        """Stop for what is not finite, or say it once, as `on_nan` wants it."""
+        if fault is None:
+            return
+        told = f"{fault}, iteration {self.iteration + 1}."
+        if self.config.on_nan == "stop":
+            raise NonFiniteError(f"{told} Try a lower learning_rate, or `puffer check` on the env.")
+        if not self._has_warned:
+            self._has_warned = True
+            message = f"{told} What it spoils is skipped, now and from here on."
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     # ---- Schedule --------------------------------------------------------------------------------
 
@@ -325,13 +435,19 @@ class PuffeRL:
         """Seconds of this run, the parts before a resume included."""
         return self._uptime + time.perf_counter() - self._started
 
-    def _anneal(self) -> float:
-        """Set and return the step size of this iteration."""
-        left = 1.0 - self.iteration / self.num_iterations
-        rate = self.learning_rate * (max(0.0, left) if self.config.anneal_lr else 1.0)
+    def _schedule(self) -> Schedule:
+        """Return the coefficients of this iteration, and tell the optimizer its step size."""
+        config = self.config
+        progress = min(1.0, self.iteration / self.num_iterations)
+        rate = self.learning_rate * (1.0 - progress if config.anneal_lr else 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return rate
+        return Schedule(
+            learning_rate=rate,
+            clip_coef=_between(config.clip_coef, config.clip_coef_final, progress),
+            ent_coef=_between(config.ent_coef, config.ent_coef_final, progress),
+            prio_beta=_between(config.prio_beta0, 1.0, progress),
+        )
 
     # ---- Acting, saving, ending ------------------------------------------------------------------
 
@@ -353,7 +469,8 @@ class PuffeRL:
         legal = None
         if action_masks is not None:
             legal = torch.as_tensor(np.asarray(action_masks, dtype=np.bool_), device=self.device)
-        output = policy_step(self._runner, rows, state, self.spaces)
+        with self._autocast():
+            output = policy_step(self._runner, rows, state, self.spaces)
         if deterministic:
             actions = mode(output, self.spaces.action, legal)
         else:
@@ -529,6 +646,18 @@ class PuffeRL:
         self.env.reset()
         return begin(self.env, self.device)
 
+    def _make_optimizer(self) -> Adam:
+        config = self.config
+        betas = (config.adam_beta1, config.adam_beta2)
+        if config.optimizer == "adam":
+            return Adam(self._parameters, config.learning_rate, betas, config.adam_eps)
+        return Muon(self.policy, config.learning_rate, betas, config.adam_eps, config.muon_momentum)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
     def _set_threads(self) -> None:
         """Give torch as many CPU threads as pay off, for the whole process."""
         if self.config.torch_threads is not None:
@@ -579,6 +708,11 @@ def _fitted_config(settings: Mapping[str, Any], num_slots: int) -> TrainConfig:
     if "batch_size" in settings or config.batch_size % unit == 0:
         return config
     return replace(config, batch_size=max(1, config.batch_size // unit) * unit)
+
+
+def _between(start: float, final: float | None, progress: float) -> float:
+    """Return what is `progress` of the way from `start` to `final`; None stays at the start."""
+    return start if final is None else start + (final - start) * progress
 
 
 def _device(name: str) -> torch.device:

@@ -106,7 +106,7 @@ def test_explained_variance_is_1_when_perfect_0_when_constant_nan_without_spread
 
 
 def test_loss_is_the_weighted_sum_of_its_parts() -> None:
-    losses = ppo_loss(**batch(), norm_adv=False)
+    losses = ppo_loss(**batch())
 
     expected = losses.policy_loss + 0.5 * losses.value_loss - 0.01 * losses.entropy
     assert_close(losses.loss, expected)
@@ -124,10 +124,7 @@ def test_old_approx_kl_is_the_mean_of_old_minus_new() -> None:
 
 
 @pytest.mark.parametrize("vf_clip_coef", [None, 0.2])
-@pytest.mark.parametrize("norm_adv", [False, True])
-def test_masked_steps_change_neither_loss_nor_gradient(
-    vf_clip_coef: float | None, norm_adv: bool
-) -> None:
+def test_masked_steps_change_neither_loss_nor_gradient(vf_clip_coef: float | None) -> None:
     given, masks = batch(), torch.arange(64) % 3 != 0
     kept = {
         name: part.detach()[masks].requires_grad_(part.requires_grad)
@@ -139,8 +136,8 @@ def test_masked_steps_change_neither_loss_nor_gradient(
         for name in ("old_logprobs", "advantages", "returns", "old_values"):
             given[name][~masks] = 1e20 if name == "advantages" else -1e4
 
-    masked = ppo_loss(**given, masks=masks, vf_clip_coef=vf_clip_coef, norm_adv=norm_adv)
-    plain = ppo_loss(**kept, vf_clip_coef=vf_clip_coef, norm_adv=norm_adv)
+    masked = ppo_loss(**given, masks=masks, vf_clip_coef=vf_clip_coef)
+    plain = ppo_loss(**kept, vf_clip_coef=vf_clip_coef)
     masked.loss.backward()
     plain.loss.backward()
 
@@ -149,6 +146,37 @@ def test_masked_steps_change_neither_loss_nor_gradient(
     for name in ("logprobs", "entropy", "values"):
         assert_close(given[name].grad[masks], kept[name].grad, rtol=1e-4, atol=1e-6)
         assert (given[name].grad[~masks] == 0).all()
+
+
+def test_masked_advantages_do_not_count_in_the_normalisation() -> None:
+    advantages, masks = torch.tensor([1.0, 1e20, 2.0, 3.0]), torch.tensor([1, 0, 1, 1]).bool()
+
+    normalised = normalise_advantages(advantages, masks)
+
+    assert_close(normalised, torch.tensor([-1.0, 0.0, 0.0, 1.0]) * math.sqrt(1.5))
+
+
+@pytest.mark.parametrize("vf_clip_coef", [None, 0.2])
+def test_a_weight_counts_a_step_so_many_times(vf_clip_coef: float | None) -> None:
+    # weight 2 on the first half, 0 on the second: the mean over 64 is that over the first 32
+    given = batch()
+    half = {
+        name: part.detach()[:32].requires_grad_(part.requires_grad)
+        if isinstance(part, Tensor)
+        else part
+        for name, part in given.items()
+    }
+    weights = torch.tensor([2.0, 0.0]).repeat_interleave(32)
+
+    weighted = ppo_loss(**given, weights=weights, vf_clip_coef=vf_clip_coef)
+    plain = ppo_loss(**half, vf_clip_coef=vf_clip_coef)
+    weighted.loss.backward()
+    plain.loss.backward()
+
+    assert_close(weighted.loss, plain.loss)
+    for name in ("logprobs", "entropy", "values"):
+        assert_close(given[name].grad[:32], half[name].grad)
+        assert (given[name].grad[32:] == 0).all()
 
 
 def test_a_minibatch_of_masked_steps_alone_has_zero_loss() -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scripted import Scripted
+from gymnasium.spaces import Box, Discrete
+from scripted import Scripted, TenTimes
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import pufferlib
 from pufferlib import PuffeRL
-from pufferlib.errors import PufferError, UnknownNameError, UsageError
+from pufferlib.errors import NonFiniteError, UnknownNameError, UsageError
 from pufferlib.models import make_policy
+from pufferlib.nonfinite import rollout_fault
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -187,7 +191,11 @@ def test_an_unknown_keyword_offers_the_nearest() -> None:
         ({"batch_size": 100}, "`batch_size` must be a multiple of the 8 slots"),
         ({"batch_size": 256, "minibatch_size": 100}, "`minibatch_size` must be a multiple of"),
         ({"device": "gpu7"}, "`device` must be auto, cpu, cuda or cuda:N, but got 'gpu7'"),
-        ({"optimizer": "adm"}, r"must be one of adam, but got `adm`.*`adam`"),
+        ({"optimizer": "adm"}, r"must be one of adam, muon, but got `adm`.*`adam`"),
+        (
+            {"batch_size": 256, "num_steps": 32, "gradient_accumulation": 3},
+            "`gradient_accumulation` must be at most the number of segments in a minibatch, 2, but",
+        ),
     ],
 )
 def test_a_bad_setting_is_told_in_one_line(settings: dict[str, Any], said: str) -> None:
@@ -306,16 +314,148 @@ def test_training_needs_a_rollout() -> None:
         small(cartpole()).train()
 
 
+class Faulty(VectorEnv):
+    """A vector env of a user's own, which nobody checks: one number of its second env is wrong."""
+
+    num_envs = 3
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, name: str, value: float, step: int) -> None:
+        self.fault = name, value, step
+
+    def reset(self) -> Any:
+        self.now = 0
+        return np.zeros((3, 1), np.float32)
+
+    def step(self, actions: Any) -> Any:
+        name, value, step = self.fault
+        rows = {
+            "observations": np.full((3, 1), (self.now + 1) % 7, np.float32),
+            "rewards": np.array(actions == self.now % 2, np.float32),
+        }
+        if self.now == step:
+            rows[name][1] = value
+        self.now += 1
+        return rows["observations"], rows["rewards"], np.full(3, self.now % 4 == 0), [{}] * 3
+
+
+def faulty(name: str, value: float, step: int, **settings: Any) -> PuffeRL:
+    """A run of three envs whose second gives `value` in `step`."""
+    vecenv = Faulty(name, value, step)
+    torch.manual_seed(0)
+    policy = make_policy(vecenv, hidden_size=8)
+    return small(vecenv, policy, batch_size=3 * 16, num_steps=4, **settings)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("name", "told_step"),
+    # steps 21 and 5 of the second rollout; what step 21 shows is looked at in step 22
+    [("rewards", 5), ("observations", 6)],
+)
+def test_what_an_env_gives_that_is_not_finite_stops_the_run(
+    name: str, value: float, told_step: int
+) -> None:
+    trainer = faulty(name, value, step=21)
+    iterate(trainer)
+    before = weights(trainer)
+    with pytest.raises(NonFiniteError) as caught:
+        trainer.evaluate()
+
+    said = str(caught.value)
+    assert said.startswith(
+        f"`{name}` must be finite, but {value} came from slot 1 (env 1) in step {told_step} of the "
+        "rollout, iteration 2."
+    )
+    assert "\n" not in said
+    assert are_equal(before, weights(trainer))
+    with pytest.raises(UsageError, match="`evaluate` must be called before `train`"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("settings", [{}, {"norm_obs": True, "norm_reward": True}])
+@pytest.mark.parametrize("name", ["rewards", "observations"])
+def test_a_run_may_skip_what_is_not_finite(name: str, settings: dict[str, Any]) -> None:
+    trainer = faulty(name, math.nan, step=21, on_nan="skip", n_epochs=1, **settings)
+    iterate(trainer)
+    before = weights(trainer)
+    with pytest.warns(RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. What it spoil"):
+        trainer.evaluate()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        losses = trainer.train()
+        assert losses["updates"] == 4
+        assert 0 < losses["skipped_updates"] < 4  # one slot of three, 3 segments a minibatch
+        assert math.isnan(losses.pop("explained_variance"))  # it looks at the whole rollout
+        assert all(map(math.isfinite, losses.values()))
+        assert all(part.isfinite().all() for part in weights(trainer))
+        assert not are_equal(before, weights(trainer))  # the sound minibatches count
+        log = iterate(trainer)  # and nothing of it stays
+    assert log["skipped_updates"] == 0
+    assert math.isfinite(log["policy_loss"])
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_in_one_line() -> None:
-    trainer = small(cartpole())
+    trainer = small(cartpole(), n_epochs=1, minibatch_size=256)
     iterate(trainer, 2)
     trainer.evaluate()
+    before = weights(trainer)
     trainer.rollout.rewards[3, 5] = math.nan
     with pytest.raises(
-        PufferError, match=r"must stay finite, but is nan in iteration 3\."
+        NonFiniteError,
+        match=r"^`policy_loss` must be finite, but is nan in update 0, iteration 3\.",
     ) as caught:
         trainer.train()
     assert "\n" not in str(caught.value)
+    assert are_equal(before, weights(trainer))
+    assert trainer.iteration == 2
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("on_nan", ["stop", "skip"])
+def test_a_gradient_that_is_not_finite_moves_nothing(optimizer: str, on_nan: str) -> None:
+    vecenv = cartpole()
+    policy = make_policy(vecenv, hidden_size=16)
+    trainer = small(vecenv, policy, n_epochs=1, optimizer=optimizer, on_nan=on_nan)
+    iterate(trainer)
+    handle = next(policy.parameters()).register_hook(lambda grad: grad * math.nan)
+    before, state = weights(trainer), copy.deepcopy(trainer.optimizer.state_dict()["state"])
+    trainer.evaluate()
+    if on_nan == "stop":
+        with pytest.raises(NonFiniteError, match="`grad_norm` must be finite, but is nan in up"):
+            trainer.train()
+    else:
+        with pytest.warns(RuntimeWarning, match="`grad_norm` must be finite"):
+            losses = trainer.train()
+        assert losses["skipped_updates"] == losses["updates"] == 4
+    assert are_equal(before, weights(trainer))
+    now = trainer.optimizer.state_dict()["state"]
+    for index, parts in state.items():
+        for name, part in parts.items():
+            assert torch.equal(part, now[index][name])
+    handle.remove()
+    iterate(trainer)
+    assert not are_equal(before, weights(trainer))
+
+
+def test_garbage_in_absent_rows_is_no_fault() -> None:
+    envs = iter([Scripted(absences=[2]), Scripted()])
+    trainer = small(Serial(lambda: next(envs), 2), TenTimes(), batch_size=16, num_steps=8)
+    trainer.evaluate()
+    trainer.rollout.rewards[0, 2] = math.nan
+    assert rollout_fault(trainer.rollout, trainer.spaces.observation) is None
+    trainer.rollout.rewards[0, 3] = math.nan
+    told = rollout_fault(trainer.rollout, trainer.spaces.observation)
+    assert told is not None
+    assert "slot 0 (env 0) in step 3" in told
+
+
+def test_a_sum_that_overflows_is_no_fault() -> None:
+    trainer = small(Serial(Scripted, 2), TenTimes(), batch_size=16, num_steps=8)
+    trainer.evaluate()
+    trainer.rollout.rewards[:] = 3e38
+    assert rollout_fault(trainer.rollout, trainer.spaces.observation) is None
 
 
 def test_masked_steps_carry_no_loss() -> None:

@@ -1,0 +1,194 @@
+"""Adam and Muon, with what PPO asks of an update built in: a scale for the gradients, and a veto.
+
+`step(scale, veto)` divides gradients by `scale`, which clips their norm without a pass of its own,
+and leaves parameters and state as they were where `veto` is 1. Both are tensors: no update waits
+for the device. States are those of `torch.optim`, so checkpoints need to know nothing of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+_FUSED = ("cpu", "cuda")  # devices that have Adam as one kernel
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # of Jordan 2024: fast, to singular values of 0.7 to 1.2
+_HIDDEN = 16  # a matrix narrower than this reads inputs or makes outputs
+
+
+class Adam(torch.optim.Optimizer):
+    """Adam (Kingma & Ba 2015), all parameters in one kernel where there is one.
+
+    One count of updates serves all parameters. Those without a gradient stay as they are.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, scale: Tensor | None = None, veto: Tensor | None = None) -> None:  # type: ignore[override]
+        """Make one update with the gradients at hand."""
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self._update(group, parameters, scale, veto)
+
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: list[Tensor],
+        scale: Tensor | None,
+        veto: Tensor | None,
+    ) -> None:
+        self._adam(group, parameters, scale, veto)
+
+    def _adam(
+        self,
+        group: dict[str, Any],
+        parameters: list[Tensor],
+        scale: Tensor | None,
+        veto: Tensor | None,
+    ) -> None:
+        step = self._shared_step(group)
+        step += 1 if veto is None else 1 - veto
+        states = [self._state_of(p, step) for p in parameters]
+        grads = [cast(Tensor, p.grad) for p in parameters]
+        means = [state["exp_avg"] for state in states]
+        squares = [state["exp_avg_sq"] for state in states]
+        lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
+        if parameters[0].device.type in _FUSED:
+            torch._fused_adam_(
+                parameters,
+                grads,
+                means,
+                squares,
+                [],
+                [step] * len(parameters),
+                lr=lr,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=0.0,
+                eps=eps,
+                amsgrad=False,
+                maximize=False,
+                grad_scale=scale,
+                found_inf=veto,
+            )
+            return
+        keep = 1.0 if veto is None else 1 - veto
+        for p, grad, mean, square in zip(parameters, grads, means, squares, strict=True):
+            grad = _sound(grad, scale, veto)
+            mean += (grad - mean) * ((1 - beta1) * keep)
+            square += (grad.square() - square) * ((1 - beta2) * keep)
+            spread = (square / (1 - beta2**step)).sqrt() + eps
+            p -= mean / spread * (lr * keep / (1 - beta1**step).clamp(min=1e-8))
+
+    def _shared_step(self, group: dict[str, Any]) -> Tensor:
+        first = group["params"][0]
+        state = self.state[first]
+        if "step" not in state:
+            state["step"] = torch.zeros((), device=first.device)
+        count: Tensor = state["step"]
+        return count
+
+    def _state_of(self, parameter: Tensor, step: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if "exp_avg" not in state:
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] = step  # loading a state gives each parameter a count of its own
+        return state
+
+
+class Muon(Adam):
+    """Muon (Jordan et al. 2024) for the hidden matrices of `policy`, Adam for all the rest.
+
+    A matrix moves along its momentum made orthogonal: all directions at once, equally far. The
+    step is scaled to what Adam's would be (Liu et al. 2025), so that one learning rate fits both.
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-5,
+        momentum: float = 0.95,
+    ) -> None:
+        trained = [p for p in policy.parameters() if p.requires_grad]
+        hidden = hidden_matrices(policy)
+        chosen = {id(p) for p in hidden}
+        groups: list[dict[str, Any]] = [
+            {"params": hidden, "momentum": momentum},
+            {"params": [p for p in trained if id(p) not in chosen], "momentum": None},
+        ]
+        super().__init__([group for group in groups if group["params"]], lr, betas, eps)
+
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: list[Tensor],
+        scale: Tensor | None,
+        veto: Tensor | None,
+    ) -> None:
+        if group["momentum"] is None:
+            self._adam(group, parameters, scale, veto)
+            return
+        keep = 1.0 if veto is None else 1 - veto
+        for p in parameters:
+            state = self.state[p]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(p)
+            grad = _sound(cast(Tensor, p.grad), scale, veto)
+            buffer: Tensor = state["momentum_buffer"]
+            buffer += (grad - buffer) * ((1 - group["momentum"]) * keep)
+            direction = orthogonalised(
+                grad.lerp(buffer, group["momentum"])
+            )  # Nesterov's look ahead
+            p -= direction * (group["lr"] * 0.2 * math.sqrt(max(p.shape)) * keep)
+
+
+def hidden_matrices(policy: nn.Module) -> list[nn.Parameter]:
+    """Return the trained matrices between hidden layers.
+
+    Inputs, heads and look-up tables are none: one of their sides is short, or their rows are used
+    one at a time.
+    """
+    tables = {
+        id(module.weight)
+        for module in policy.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag)
+    }
+    return [
+        p
+        for p in policy.parameters()
+        if p.requires_grad and p.dim() == 2 and min(p.shape) >= _HIDDEN and id(p) not in tables
+    ]
+
+
+def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
+    """Return nearly U V^T of `matrix` = U S V^T, by a Newton-Schulz iteration: products only."""
+    a, b, c = _NEWTON_SCHULZ
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.t() if is_tall else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(steps):
+        square = x @ x.t()
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.t() if is_tall else x
+
+
+def _sound(grad: Tensor, scale: Tensor | None, veto: Tensor | None) -> Tensor:
+    """Return the gradient over `scale`, zeros under a veto: nan times 0 would still be nan."""
+    if scale is not None:
+        grad = grad / scale
+    return grad if veto is None else grad.where(veto == 0, 0.0)

@@ -141,6 +141,8 @@ class Vec {
                                action_masks, final_observations);
     }
 
+    void place(uint64_t first_env) { puf_vec_place(get(), first_env); }
+
     void reset(uint64_t seed) {
         PufVec* vec = get();
         PufCode code;
@@ -387,6 +389,7 @@ NB_MODULE(_core, module) {
         .def("layout", &Vec::layout)
         .def("bind", &Vec::bind, "observations"_a, "actions"_a, "rewards"_a, "terminals"_a,
              "truncations"_a, "masks"_a, "action_masks"_a.none(), "final_observations"_a)
+        .def("place", &Vec::place, "first_env"_a)
         .def("reset", &Vec::reset, "seed"_a)
         .def("step", &Vec::step, "actions"_a = nb::none())
         .def("begin", &Vec::begin, "half"_a)

@@ -64,6 +64,7 @@ void puf_vec_destroy(PufVec* vec);
 
 const PufBatch* puf_vec_batch(const PufVec* vec);
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers);
+void puf_vec_place(PufVec* vec, uint64_t first_env);  // seeds as envs first_env, ... from now on
 PufCode puf_vec_reset(PufVec* vec, uint64_t seed);
 PufCode puf_vec_step(PufVec* vec, const void* actions);  // NULL: the bound action rows
 void puf_vec_drain(PufVec* vec, PufStats* stats);        // since the last drain, in block order

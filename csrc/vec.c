@@ -38,8 +38,8 @@ struct PufVec {
     float *returns, *final_returns;  // [slots] running; of the episode that ended last
     int32_t *lengths, *final_lengths;
     const int32_t* bound_actions;
-    uint8_t* candidate;  // room for one env: a state that is looked at before it is taken
-    uint64_t seed;
+    uint8_t* candidate;        // room for one env: a state that is looked at before it is taken
+    uint64_t seed, first_env;  // the number of env 0 in a larger vector, whose seeds count on
 };
 
 static _Thread_local char last_error[512] = "";
@@ -393,11 +393,13 @@ static void reset_job(void* context, int32_t block) {
     for (int32_t i = first; i < last; i++) {
         uint8_t* env = batch->envs + (size_t)i * batch->env_bytes;
         PufSlots* slots = (PufSlots*)(void*)env;
-        slots->rng.state = puf_mix64(puf_env_seed(vec->seed, (uint64_t)i) + 1);
+        slots->rng.state = puf_mix64(puf_env_seed(vec->seed, vec->first_env + (uint64_t)i) + 1);
         start_episode(batch, slots);
         vec->info->reset_one(env);
     }
 }
+
+void puf_vec_place(PufVec* vec, uint64_t first_env) { vec->first_env = first_env; }
 
 PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
     PufBatch* batch = &vec->batch;

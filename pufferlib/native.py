@@ -188,6 +188,10 @@ class NativeVec:
         self.buffers = buffers
         self._ready = False
 
+    def place(self, first_env: int) -> None:
+        """Seed env i from (seed, first_env + i) in resets to come: a part of a larger vector."""
+        self._vec.place(first_env)
+
     def reset(self, seed: int) -> None:
         """Seed env i from (seed, i), start new episodes and forget statistics."""
         self._vec.reset(seed)

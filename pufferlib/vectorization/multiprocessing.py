@@ -72,8 +72,10 @@ class Multiprocessing(BufferedVectorEnv):
         timeout: float | None = DEFAULT_TIMEOUT,
         restart: int = 0,
     ) -> None:
-        _check(mode, surplus_envs, worker_threads, timeout, restart)
-        units, self.num_workers = _ranges(num_envs, num_workers, envs_per_worker, surplus_envs)
+        check_options(mode, surplus_envs, worker_threads, timeout, restart)
+        units, self.num_workers = unit_ranges(
+            num_envs, num_workers, envs_per_worker, surplus_envs, usable_cores()
+        )
         _warn_of_crowd(len(units))
         check_descriptors(_FDS_PER_WORKER * len(units) + _FDS)
         self.mode = mode
@@ -149,6 +151,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._last_infos: weakref.ref[Infos] | None = None
         self._started = 0  # turns given, modulo 2**32
         self._seed = 0
+        self._envs_before = 0  # in a larger vector
 
     def _bind(self, worker: int) -> None:
         binding = Binding(
@@ -166,6 +169,10 @@ class Multiprocessing(BufferedVectorEnv):
 
     # ---- Reset -----------------------------------------------------------------------------------
 
+    def place(self, first_env: int) -> bool:
+        self._envs_before = first_env
+        return True
+
     def reset(self, seed: int | None = None) -> Any:
         self._begin("reset")
         self._settle_infos()
@@ -175,7 +182,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._seed = given
         self._finish_running()
         self._begin_anew()
-        ids = self._ask(self._workers.tolist(), "reset", given)
+        ids = self._ask(self._workers.tolist(), "reset", given, self._envs_before)
         self.agent_ids = ids[0]
         for worker, own in ids.items():
             check_agent_ids(self.agent_ids, own, self._team.envs(worker)[0])
@@ -435,7 +442,7 @@ class Multiprocessing(BufferedVectorEnv):
         seed = native.env_seed(self._seed, 2**40 + self.restarts) % 2**32
         while True:
             try:
-                self._call([worker], "reset", seed)
+                self._call([worker], "reset", seed, self._envs_before)
                 break
             except LostWorkerError as error:
                 self._replace(error, "reset")
@@ -446,6 +453,12 @@ class Multiprocessing(BufferedVectorEnv):
         self._spoken.pop(worker, None)
 
     # ---- Statistics, state, pictures, end --------------------------------------------------------
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The processes of the workers that are alive, in order."""
+        self._team.news()
+        return [self._team.pids[worker] for worker in sorted(self._team.pids)]
 
     def drain_stats(self) -> EpisodeStats:
         stats, self._stats = self._stats, EpisodeStats()
@@ -539,9 +552,14 @@ def _wake_fd(fds: list[int]) -> int:
     raise UsageError("Multiprocessing needs Linux for now. Try Serial.")
 
 
-def _check(
-    mode: str, surplus_envs: int, worker_threads: int, timeout: float | None, restart: int
+def check_options(
+    mode: str,
+    surplus_envs: int,
+    worker_threads: int = 1,
+    timeout: float | None = None,
+    restart: int = 0,
 ) -> None:
+    """Raise for the first option that does not fit."""
     if mode not in ("sync", "async"):
         raise UsageError(f"`mode` must be sync or async, but got {mode!r}.")
     if surplus_envs < 0 or restart < 0:
@@ -555,13 +573,17 @@ def _check(
         raise UsageError(f"`timeout` must be seconds above 0, or None, but got {timeout!r}.")
 
 
-def _ranges(
-    num_envs: int, num_workers: int | None, envs_per_worker: int | None, surplus: int
+def unit_ranges(
+    num_envs: int,
+    num_workers: int | None,
+    envs_per_worker: int | None,
+    surplus: int,
+    cores: int,
 ) -> tuple[list[range], int]:
     """Return the creator calls of every worker, and how many workers `num_envs` take."""
     total, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
     if workers is None:
-        workers = min(usable_cores(), total)
+        workers = min(cores, total)
         while surplus and (total % workers or surplus % (total // workers)):
             workers -= 1
     if workers > total:

@@ -118,14 +118,17 @@ class Shard:
     def _slots(self, unit: int) -> tuple[int, int]:
         return unit * self.slots_per_unit, (unit + 1) * self.slots_per_unit
 
-    def reset(self, seed: int) -> None:
-        """Start new episodes everywhere; env `i` of the vector is seeded from (seed, i)."""
+    def reset(self, seed: int, before: int = 0) -> None:
+        """Start new episodes everywhere; env `i` of the vector is seeded from (seed, before + i).
+
+        `before` counts the envs that a still larger vector has before this one's.
+        """
         buffers = self.buffers
         self.tracker.reset()
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
         for unit, env in enumerate(self.envs):
             self.progress[0] = unit
-            index = self.first_env + unit * self.facts.envs_per_unit
+            index = before + self.first_env + unit * self.facts.envs_per_unit
             if isinstance(env, _Nested):
                 env.reset_from(seed, index)
             else:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
@@ -48,6 +49,16 @@ class Threads(BufferedVectorEnv):
         self._halves = (slice(0, middle), slice(middle, self.num_agents))
         self._num_received = self._num_sent = 0  # halves since the last reset
         self._last_infos: list[weakref.ref[Infos] | None] = [None, None]  # of each half
+
+    def rebind(self, buffers: Buffers) -> bool:
+        self._vec.bind(buffers)
+        self._attach(buffers, self.observation_space, self.action_space)
+        self._ready = False
+        return True
+
+    def place(self, first_env: int) -> bool:
+        self._vec.place(first_env)
+        return True
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._begin("reset")

@@ -1,4 +1,4 @@
-"""`puffer train | eval | envs | check | bench`: the only file that joins everything.
+"""`puffer train | resume | eval | envs | check | bench`: the only file that joins everything.
 
 Heavy imports happen inside the commands: `puffer --help` and a mistyped name must answer at once.
 """
@@ -12,9 +12,8 @@ import shutil
 import signal
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pufferlib import config as configs
+from pufferlib import runs
 from pufferlib.errors import (
     CheckpointError,
     PufferError,
@@ -30,6 +30,7 @@ from pufferlib.errors import (
     nearest,
     unknown_name,
 )
+from pufferlib.runs import LOG
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
@@ -39,12 +40,22 @@ if TYPE_CHECKING:
     from pufferlib.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
-CHECKPOINT = "latest.safetensors"
-LOG = "metrics.jsonl"
 _SECTIONS = ("train", "vec", "policy", "log")  # besides `env`, whose params only the env knows
+
+# What a run may have anew when it goes on: its budget, and where and how it is shown and kept.
+_MAY_CHANGE = {
+    "train": {
+        *("total_timesteps", "num_iterations", "device", "torch_threads", "dashboard"),
+        *("checkpoint_interval", "keep_checkpoints", "best_metric", "log_interval"),
+    },
+    "vec": {"num_workers", "timeout", "restart", "worker_threads"},
+    "log": {option.key for option in configs.describe("log")},
+}
+_STOPS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 COMMANDS = {
     "train": "train a policy on an environment",
+    "resume": "go on with a run that was interrupted",
     "eval": "play a trained policy and report its scores",
     "envs": "list the environments, or show one",
     "check": "play an environment and tell what is wrong with it",
@@ -55,7 +66,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0 is fine, 1 a broken env (`check`), 2 the user's mistake, 130 interrupted.
+    0 is fine, 1 a broken env (`check`), 2 the user's mistake, 128 + n stopped by signal n: 130 for
+    Ctrl-C, 143 for SIGTERM.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -86,7 +98,14 @@ def _run(words: list[str]) -> int:
     command, *rest = words
     if command not in COMMANDS:
         raise unknown_name("command", command, COMMANDS)
-    run = {"train": _train, "eval": _eval, "envs": _envs, "check": _check, "bench": _bench}
+    run: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "resume": _resume,
+        "eval": _eval,
+        "envs": _envs,
+        "check": _check,
+        "bench": _bench,
+    }
     return run[command](rest)
 
 
@@ -98,6 +117,7 @@ def _usage() -> str:
         "examples:\n"
         "  puffer train breakout\n"
         "  puffer train cartpole --train.learning-rate 1e-3 --vec.num-envs 512\n"
+        "  puffer resume breakout --train.total-timesteps 50_000_000\n"
         "  puffer eval breakout\n"
         "  puffer envs snake\n"
         "  puffer check my_package.worlds:Maze --env.size 8\n"
@@ -197,33 +217,63 @@ def _train(words: list[str]) -> int:
     parser = _parser("train", about=COMMANDS["train"], with_config=True)
     parser.add_argument("name", help="environment, see `puffer envs`")
     parser.add_argument("--svg", metavar="FILE", help="save the last dashboard as a picture")
+    parser.add_argument(
+        "--from", dest="source", metavar="RUN", help="begin with the weights of a run or checkpoint"
+    )
     options, overrides = _parse(parser, words)
     config = _load(options.name, overrides, options.config)
+    weights = _checkpoint_of(options.source, config) if options.source else None
     with _make(config) as vecenv:  # wrong params are told before torch is loaded
         if ("train", "batch_size") not in {(section, key) for section, key, _ in overrides}:
             config = _fitted(config, vecenv.num_agents)
         configs.check_train(config.train, vecenv.num_agents)
-        from pufferlib.models import make_policy
-        from pufferlib.trainer import PuffeRL
 
-        settings = config.to_dict()
-        _seed_torch(config.train.seed)
-        policy = make_policy(vecenv, **settings["policy"])
-        folder = _new_run(config)
+        def begin(trainer: PuffeRL) -> None:
+            if weights is not None:
+                trainer.load_checkpoint(weights, weights_only=True)
+
+        run = runs.create(config)
         try:
-            loggers = _loggers(config, folder)
-            trainer = PuffeRL(vecenv, policy, logger=loggers.values(), **settings["train"])
+            return _fit(config, vecenv, run, begin, options.svg)
         except PufferError:
-            shutil.rmtree(folder, ignore_errors=True)  # nothing ran
+            if not (run.folder / LOG).exists() or not (run.folder / LOG).stat().st_size:
+                shutil.rmtree(run.folder, ignore_errors=True)  # nothing ran
             raise
-        with trainer:
-            interrupted = _loop(trainer, folder / CHECKPOINT)
-            if options.svg:
-                trainer.dashboard.export_svg(options.svg)
+
+
+def _checkpoint_of(word: str, config: Config) -> Path:
+    """Return the checkpoint that `word` names: a file, the latest of a folder."""
+    found = runs.find(word, Path(config.train.run_dir))
+    if found is None:
+        raise UsageError(f"`--from` must be a run or a checkpoint, but got `{word}`.")
+    return found.checkpoint or found.run.latest
+
+
+def _fit(
+    config: Config,
+    vecenv: VectorEnv,
+    run: runs.Run,
+    begin: Callable[[PuffeRL], None],
+    svg: str | None,
+) -> int:
+    """Train as `config` says, after `begin` has had the trainer; return the exit code."""
+    from pufferlib.models import make_policy
+    from pufferlib.trainer import PuffeRL
+
+    settings = config.to_dict()
+    _seed_torch(config.train.seed)
+    policy = make_policy(vecenv, **settings["policy"])
+    with run:
+        loggers = _loggers(config, run.folder)
+        with PuffeRL(vecenv, policy, logger=loggers.values(), **settings["train"]) as trainer:
+            begin(trainer)
+            stopped_by = _loop(trainer, run)
+            if svg:
+                trainer.dashboard.export_svg(svg)
             places = {name: getattr(logger, "url", None) for name, logger in loggers.items()}
-            paths = {"checkpoint": str(folder / CHECKPOINT), "log": str(folder / LOG)}
+            paths = {"checkpoint": str(run.latest), "log": str(run.folder / LOG)}
             trainer.finish(paths | {name: url for name, url in places.items() if url})
-    return 130 if interrupted else 0
+    return 128 + stopped_by if stopped_by else 0
 
 
 def _loggers(config: Config, folder: Path) -> dict[str, Logger]:
@@ -247,67 +297,54 @@ def _fitted(config: Config, num_slots: int) -> Config:
     return replace(config, train=replace(config.train, batch_size=rounded))
 
 
-def _loop(trainer: PuffeRL, path: Path) -> bool:
-    """Train to the end of the budget; return whether Ctrl-C came first. Saves either way."""
+def _loop(trainer: PuffeRL, run: runs.Run) -> int:
+    """Train to the end of the budget and save; return the signal that came first, or 0."""
     interval = trainer.config.checkpoint_interval
+    log: Mapping[str, float] = {}
+    saved: int | None = None  # at which iteration
     with _stop_requests() as asked:
         while not trainer.done and not asked():
             trainer.evaluate()
             trainer.train()
-            trainer.mean_and_log()
+            log = trainer.mean_and_log()
             if interval and trainer.iteration % interval == 0:
                 try:
-                    trainer.save_checkpoint(path)
+                    run.save(trainer, log)
+                    saved = trainer.iteration
                 except CheckpointError as error:
                     warnings.warn(f"{error}. The run goes on.", RuntimeWarning, stacklevel=1)
-        trainer.save_checkpoint(path)
+        if saved != trainer.iteration:
+            run.save(trainer, log)
         return asked()
 
 
 @contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a wish, which the yielded function tells; the second interrupts.
+def _stop_requests() -> Iterator[Callable[[], int]]:
+    """Turn the first Ctrl-C or SIGTERM into a wish, which the yielded function tells as its number.
 
-    A run must end between two iterations to be resumed bit for bit. Where Ctrl-C is ignored, as in
-    background jobs, or not ours to handle, it stays so.
+    The second stops at once. A run must end between two iterations to be resumed bit for bit.
+    Signals that are ignored, as Ctrl-C is in background jobs, or not ours to handle, stay so.
     """
     wishes: list[int] = []
 
     def ask(signum: int, frame: FrameType | None) -> None:
         wishes.append(signum)
         if len(wishes) > 1:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
 
-    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not is_ours or threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    signal.signal(signal.SIGINT, ask)
+    ours = {
+        signum: default
+        for signum, default in _STOPS.items()
+        if signal.getsignal(signum) is default
+        and threading.current_thread() is threading.main_thread()
+    }
+    for signum in ours:
+        signal.signal(signum, ask)
     try:
-        yield lambda: bool(wishes)
+        yield lambda: wishes[0] if wishes else 0
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _new_run(config: Config) -> Path:
-    """Create a folder for this run and put its config there."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    base = Path(config.train.run_dir)
-    try:
-        for attempt in range(1000):
-            folder = base / f"{config.name}-{stamp}{f'-{attempt}' if attempt else ''}"
-            try:
-                folder.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            (folder / "config.json").write_text(json.dumps(config.to_dict(), indent=2) + "\n")
-            return folder
-    except OSError as error:
-        raise UsageError(
-            f"`--train.run-dir` must be a folder that can be written, but got `{base}`: "
-            f"{error.strerror}."
-        ) from error
-    raise UsageError(f"`{base}` holds too many runs of this second.")
+        for signum, default in ours.items():
+            signal.signal(signum, default)
 
 
 def _seed_torch(seed: int) -> None:
@@ -316,13 +353,89 @@ def _seed_torch(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+# ---- resume --------------------------------------------------------------------------------------
+
+
+def _resume(words: list[str]) -> int:
+    parser = _parser("resume", about=COMMANDS["resume"], with_config=False)
+    parser.add_argument("run", metavar="RUN", help="its folder, a checkpoint in it, or the env")
+    parser.add_argument("--run-dir", default="runs", metavar="FOLDER", help="where runs are")
+    parser.add_argument("--svg", metavar="FILE", help="save the last dashboard as a picture")
+    options, overrides = _parse(parser, words)
+    run, chosen = _run_to_resume(options.run, Path(options.run_dir))
+    before = run.read_config()
+    config = _extended(before, overrides)
+    run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
+    run.check_own()
+    candidates = [chosen] if chosen else run.candidates()
+    with _make(config) as vecenv:
+        configs.check_train(config.train, vecenv.num_agents)
+
+        def begin(trainer: PuffeRL) -> None:
+            _go_on(trainer, run, candidates)
+            if config != before:
+                run.write_config(config)
+
+        return _fit(config, vecenv, run, begin, options.svg)
+
+
+def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None]:
+    """Return the run that `word` names, and the checkpoint in it if it names one."""
+    found = runs.find(word, base)
+    if found is not None:
+        return found
+    from pufferlib.registry import find
+
+    try:
+        name = find(word).id
+    except UnknownNameError as error:
+        raise UsageError(f"`{word}` must be a run or an environment. {error}") from None
+    return runs.newest(base, name, with_checkpoint=False), None
+
+
+def _extended(config: Config, overrides: list[Any]) -> Config:
+    """Return the config of a run with what may change when it goes on."""
+    given = configs.load(config.name, overrides, packaged=False)
+    if ("train", "total_timesteps") in {(section, key) for section, key, _ in overrides}:
+        config = replace(config, train=replace(config.train, num_iterations=None))
+    for section, key, _ in overrides:
+        if key not in _MAY_CHANGE.get(section, ()):
+            raise UsageError(
+                f"`--{section}.{key.replace('_', '-')}` must stay what it was when the run began. "
+                f"Try `puffer train {config.name} --from RUN` for a new run with its weights."
+            )
+        value = getattr(getattr(given, section), key)
+        part: Any = replace(getattr(config, section), **{key: value})
+        config = replace(config, **{section: part})
+    return config
+
+
+def _go_on(trainer: PuffeRL, run: runs.Run, candidates: list[Path]) -> None:
+    """Load the first checkpoint that is sound; a run without any begins anew, as it did then."""
+    for number, path in enumerate(candidates, start=1):
+        try:
+            run.note_resume(path, trainer.load_checkpoint(path))
+            break
+        except CheckpointError as error:
+            if number == len(candidates):
+                raise
+            print(f"puffer: {error} Trying {candidates[number]}.", file=sys.stderr)
+    if trainer.done:
+        raise UsageError(
+            f"`{run.folder}` must have some of its budget left, but has trained all of its "
+            f"{trainer.steps} steps. Try --train.total-timesteps {2 * trainer.steps}."
+        )
+
+
 # ---- eval ----------------------------------------------------------------------------------------
 
 
 def _eval(words: list[str]) -> int:
     parser = _parser("eval", about=COMMANDS["eval"], with_config=False)
     parser.add_argument("name", help="environment")
-    parser.add_argument("--run", metavar="FOLDER", help="of a run; the newest of NAME if not given")
+    parser.add_argument(
+        "--run", metavar="RUN", help="folder or checkpoint; else the newest of NAME"
+    )
     parser.add_argument("--run-dir", default="runs", metavar="FOLDER", help="where runs are")
     parser.add_argument("--episodes", type=int, default=100, metavar="N")
     parser.add_argument("--num-envs", type=int, default=None, metavar="N")
@@ -338,8 +451,9 @@ def _eval(words: list[str]) -> int:
         raise UsageError(f"`--episodes` must be at least 1, but got {options.episodes}.")
     if options.num_envs is not None and options.num_envs < 1:
         raise UsageError(f"`--num-envs` must be at least 1, but got {options.num_envs}.")
-    folder = Path(options.run) if options.run else _newest_run(Path(options.run_dir), name)
-    config = _run_config(folder, overrides)
+    run, chosen = _run_to_play(options.run, Path(options.run_dir), name)
+    folder, config = run.folder, run.read_config()
+    config = replace(config, env={**config.env, **_env_params(config.name, overrides)})
     if config.name != name:
         raise UsageError(f"`--run` must be a run of {name}, but {folder} is one of {config.name}.")
     slots = options.num_envs or min(options.episodes, 64)
@@ -349,7 +463,7 @@ def _eval(words: list[str]) -> int:
         from pufferlib.models import make_policy
 
         policy = make_policy(vecenv, **config.to_dict()["policy"])
-        saved = checkpoint.load(folder / CHECKPOINT)
+        saved = checkpoint.load(chosen)
         checkpoint.restore_module(policy, saved.tensors, "policy/")
         norm = None
         if config.train.norm_obs:
@@ -377,22 +491,12 @@ def _eval(words: list[str]) -> int:
     return 0
 
 
-def _newest_run(base: Path, name: str) -> Path:
-    runs = [path.parent for path in base.glob(f"{name}-*/{CHECKPOINT}")]
-    if not runs:
-        raise UsageError(
-            f"`{base}` must hold a run of {name}, but has none. Try `puffer train {name}` first."
-        )
-    return max(runs, key=lambda folder: (folder / CHECKPOINT).stat().st_mtime)
-
-
-def _run_config(folder: Path, overrides: list[Any]) -> Config:
-    """Read the config of a run; only params of the env may be changed."""
-    try:
-        config = configs.Config.from_dict(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"`{folder}` must be the folder of a run, but {error}.") from None
-    return replace(config, env={**config.env, **_env_params(config.name, overrides)})
+def _run_to_play(word: str | None, base: Path, name: str) -> tuple[runs.Run, Path]:
+    """Return a run and the checkpoint to play, the newest of env `name` where none is named."""
+    found = runs.find(word, base) if word else runs.Found(runs.newest(base, name), None)
+    if found is None:
+        raise UsageError(f"`--run` must be a run or a checkpoint, but got `{word}`.")
+    return found.run, found.checkpoint or found.run.latest
 
 
 class _Film:

@@ -60,7 +60,7 @@ class VecConfig(_Section):
     num_envs: int | None = option(None, "environments; none: 256", low=1)
     num_workers: int | None = option(None, "threads or processes; none: all cores", low=1)
     envs_per_worker: int | None = option(None, "none: num_envs / num_workers", low=1)
-    backend: Literal["auto", "serial", "threads", "multiprocessing"] = option(
+    backend: Literal["auto", "serial", "threads", "multiprocessing", "ray"] = option(
         "auto", "auto: the best for the env"
     )
     mode: Literal["sync", "async"] = option("sync", "async: batches of the envs that are ready")
@@ -71,6 +71,7 @@ class VecConfig(_Section):
         "forkserver", "how worker processes begin"
     )
     worker_threads: int = option(1, "threads of numeric libraries in each worker", low=1)
+    double_buffer: bool = option(False, "half of the slots step on threads, the others are seen")
 
     def options(self) -> dict[str, Any]:
         """Return the options of a backend that differ from their defaults."""
@@ -86,9 +87,13 @@ class PolicyConfig(_Section):
 
     hidden_size: int = option(128, "width of each layer", low=1, high=65536)
     num_layers: int = option(2, "layers of the encoder", low=1, high=1024)
-    recurrent: Literal["none", "lstm", "gru", "mingru"] = option("none", "memory of the policy")
+    recurrent: Literal["none", "lstm", "gru", "mingru", "transformer"] = option(
+        "none", "memory of the policy"
+    )
+    context: int = option(32, "steps that a transformer sees", low=1, high=4096)
     activation: Literal["relu", "tanh"] = option("relu", "between the layers of the encoder")
     separate: bool = option(False, "actor and critic have an encoder each")
+    squash: bool = option(False, "Box actions go through tanh into their bounds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +171,11 @@ class TrainConfig(_Section):
 
     run_dir: str = option("runs", "folder that gets one folder for each run")
     checkpoint_interval: int = option(
-        200, "iterations between checkpoints; 0: only at the end", low=0
+        50, "iterations between checkpoints; 0: only at the end", low=0
+    )
+    keep_checkpoints: int = option(3, "numbered checkpoints besides latest and best", low=0)
+    best_metric: str = option(
+        "auto", "number of the log that makes a checkpoint the best; auto: env/perf or mean_reward"
     )
     log_interval: int = option(1, "iterations between two rows of the log", low=1)
     dashboard: Literal["auto", "on", "off"] = option("auto", "auto: if the output is a terminal")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -111,7 +111,10 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["train", "cartpole", "--train.device=gpu"], "`device` must be auto, cpu, cuda"),
         (["train", "cartpole", "--train.run-dir=/proc/x"], "`--train.run-dir` must be a folder"),
         (["eval", "cartpole"], "must hold a run of cartpole, but has none. Try `puffer train"),
-        (["eval", "cartpole", "--run", "nowhere"], "`nowhere` must be the folder of a run"),
+        (
+            ["eval", "cartpole", "--run", "nowhere"],
+            "`--run` must be a run or a checkpoint, but got `nowhere`",
+        ),
         (["eval", "cartpole", "--episodes", "0"], "`--episodes` must be at least 1, but got 0"),
         (["eval", "cartpole", "--num-envs", "0"], "`--num-envs` must be at least 1, but got 0"),
         (["eval", "cartpole", "--seed", "x"], "--seed: invalid int value: 'x'"),
@@ -191,7 +194,9 @@ def test_a_run_leaves_config_log_and_checkpoint(capsys: pytest.CaptureFixture[st
     run = only_run()
     assert run.name.startswith("cartpole-")
     assert {path.name for path in run.iterdir()} == {
+        "best.safetensors",
         "config.json",
+        "iteration-000003.safetensors",
         "latest.safetensors",
         "metrics.jsonl",
     }
@@ -273,16 +278,16 @@ def test_a_save_that_fails_on_the_way_does_not_stop_the_run(
 
     save, saves = PuffeRL.save_checkpoint, []
 
-    def failing(self: PuffeRL, path: Path) -> None:
+    def failing(self: PuffeRL, path: Path, metadata: Any = None) -> None:
         saves.append(self.iteration)
         if self.iteration == 1:
             raise CheckpointError("cannot write x: No space left on device")
-        save(self, path)
+        save(self, path, metadata)
 
     monkeypatch.setattr(PuffeRL, "save_checkpoint", failing)
     with pytest.warns(RuntimeWarning, match=r"No space left on device\. The run goes on"):
         assert main(["train", "cartpole", *TINY, "--train.checkpoint-interval=1"]) == 0
-    assert saves == [1, 2, 3, 3]
+    assert saves == [1, 2, 3]
 
 
 def test_a_run_that_diverges_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,28 +347,35 @@ def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(
 
 
 class Interrupted:
-    """Stands in for a trainer that gets Ctrl-C `times` times while it collects."""
+    """Stands in for a trainer that gets a signal `times` times while it collects."""
 
     config = SimpleNamespace(checkpoint_interval=0)
     done = False
+    iteration = 0
 
-    def __init__(self, times: int) -> None:
-        self.times = times
+    def __init__(self, times: int, signum: int = signal.SIGINT) -> None:
+        self.times, self.signum = times, signum
         self.calls: list[str] = []
 
     def evaluate(self) -> None:
         for _ in range(self.times):
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.signum)
         self.calls.append("evaluate")
 
     def train(self) -> None:
         self.calls.append("train")
 
-    def mean_and_log(self) -> None:
+    def mean_and_log(self) -> dict[str, float]:
         self.calls.append("mean_and_log")
+        self.iteration += 1
+        return {}
 
-    def save_checkpoint(self, path: Path) -> None:
-        self.calls.append("save_checkpoint")
+
+class Saved:
+    """Stands in for a run: notes what is saved."""
+
+    def save(self, trainer: Any, log: dict[str, float]) -> None:
+        trainer.calls.append("save")
 
 
 @pytest.fixture
@@ -377,16 +389,26 @@ def foreground() -> Iterator[None]:
 
 @pytest.mark.usefixtures("foreground")
 def test_ctrl_c_ends_a_run_between_two_iterations() -> None:
-    trainer: Any = Interrupted(times=1)
-    assert cli._loop(trainer, Path("x")) is True
-    assert trainer.calls == ["evaluate", "train", "mean_and_log", "save_checkpoint"]
+    trainer, run = Interrupted(times=1), Saved()
+    assert cli._loop(cast(Any, trainer), cast(Any, run)) == signal.SIGINT
+    assert trainer.calls == ["evaluate", "train", "mean_and_log", "save"]
+
+
+@pytest.mark.usefixtures("foreground")
+def test_sigterm_ends_a_run_between_two_iterations_too() -> None:
+    trainer, run = Interrupted(times=1, signum=signal.SIGTERM), Saved()
+    assert cli._loop(cast(Any, trainer), cast(Any, run)) == signal.SIGTERM
+    assert trainer.calls == ["evaluate", "train", "mean_and_log", "save"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(SystemExit, match="143"):
+        cli._loop(cast(Any, Interrupted(times=2, signum=signal.SIGTERM)), cast(Any, run))
 
 
 @pytest.mark.usefixtures("foreground")
 def test_ctrl_c_twice_ends_it_at_once_and_saves_nothing_half_done() -> None:
-    trainer: Any = Interrupted(times=2)
+    trainer = Interrupted(times=2)
     with pytest.raises(KeyboardInterrupt):
-        cli._loop(trainer, Path("x"))
+        cli._loop(cast(Any, trainer), cast(Any, Saved()))
     assert trainer.calls == []
 
 

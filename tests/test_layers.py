@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 LAYERS = [
     {"errors"},
     {"spaces", "config", "files"},
-    {"buffers"},
+    {"buffers", "runs"},
     {"episodes"},
     {"env"},
     {"emulation", "native"},

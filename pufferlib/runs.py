@@ -1,0 +1,245 @@
+"""The folder of a run: its config, its log and its checkpoints.
+
+    config.json                    all that was set
+    metrics.jsonl                  the log, a JSON object for each iteration
+    latest.safetensors             where `puffer resume` goes on
+    best.safetensors               the checkpoint with the highest score so far
+    iteration-000200.safetensors   the newest few, `train.keep_checkpoints` of them
+
+A checkpoint is written once; `latest` and `best` are further names of it. All names change in one
+step each, so whenever a process dies the newest checkpoint or the one before is there and whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+from pufferlib.config import Config
+from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.files import link_atomically, read_regular, remove_unfinished, write_atomically
+
+CONFIG, LOG, LATEST, BEST = "config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"
+_NUMBERED = re.compile(r"iteration-(\d{6,})\.safetensors")
+_MAX_CONFIG = 1 << 20  # bytes of a config.json
+
+
+class Saves(Protocol):
+    """What a run needs of a trainer."""
+
+    iteration: int
+
+    def save_checkpoint(self, path: str | Path, metadata: Any = None) -> None: ...
+
+
+class Run:
+    """One folder, held by one process at a time from `with` to its end.
+
+    `keep` numbered checkpoints are kept besides the latest and the best. `metric` is the number of
+    the log that decides which is best: the higher the better. "auto" is `env/perf` where the env
+    has it, else `mean_reward`.
+    """
+
+    def __init__(self, folder: Path, keep: int = 0, metric: str = "auto") -> None:
+        self.folder, self.keep, self.metric = folder, keep, metric
+        self.best_score: float | None = None
+        self._lock: int | None = None
+
+    @property
+    def latest(self) -> Path:
+        """The checkpoint to go on from, once there is one."""
+        return self.folder / LATEST
+
+    # ---- Holding it ------------------------------------------------------------------------------
+
+    def __enter__(self) -> Run:
+        file = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise UsageError(
+                f"`{self.folder}` must be a run that no other process trains, but one does."
+            ) from None
+        except OSError:  # a disk without locks: then we must trust the user
+            pass
+        self._lock = file
+        remove_unfinished(self.folder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # ---- Checkpoints -----------------------------------------------------------------------------
+
+    def save(self, trainer: Saves, log: Mapping[str, float]) -> None:
+        """Save what the trainer is now, whose last iteration gave `log`.
+
+        Raises CheckpointError where that is impossible; what was saved before is then still there.
+        """
+        score = self._score(log)
+        is_best = score is not None and (self.best_score is None or score > self.best_score)
+        best = score if is_best else self.best_score
+        metadata = {"run": {"score": score, "best": best}}
+        if self.keep:
+            path = self.folder / f"iteration-{trainer.iteration:06d}.safetensors"
+            trainer.save_checkpoint(path, metadata)
+        else:
+            path = self.latest
+            trainer.save_checkpoint(path, metadata)
+        try:
+            if is_best:
+                link_atomically(path, self.folder / BEST)
+                self.best_score = score
+            if path != self.latest:
+                link_atomically(path, self.latest)
+            self._remove_old(trainer.iteration)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write to {self.folder}: {error.strerror or error}"
+            ) from error
+
+    def _score(self, log: Mapping[str, float]) -> float | None:
+        """Return the number of the log that counts, if this iteration has it."""
+        keys = ("env/perf", "mean_reward") if self.metric == "auto" else (self.metric,)
+        value = next((log[key] for key in keys if key in log), math.nan)
+        return float(value) if math.isfinite(value) else None
+
+    def _remove_old(self, iteration: int) -> None:
+        """Remove numbered checkpoints beyond `keep`; those after `iteration` are another branch."""
+        past = [path for path in self.numbered() if _number(path) <= iteration]
+        for path in past[self.keep :]:
+            path.unlink(missing_ok=True)
+
+    def numbered(self) -> list[Path]:
+        """Return the numbered checkpoints, the newest first."""
+        paths = [path for path in self.folder.iterdir() if _NUMBERED.fullmatch(path.name)]
+        return sorted(paths, key=_number, reverse=True)
+
+    def candidates(self) -> list[Path]:
+        """Return the checkpoints to try to go on from, the best choice first."""
+        return [path for path in (self.latest, *self.numbered()) if path.exists()]
+
+    def note_resume(self, path: Path, metadata: Any) -> None:
+        """Take over the best score so far from the checkpoint that the run goes on from."""
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+            score, best = (metadata["run"][key] for key in ("score", "best"))
+            self.best_score = float(best) if math.isfinite(best) else None
+            if path == self.latest and score == best:  # killed before it got its second name?
+                with contextlib.suppress(OSError):
+                    link_atomically(path, self.folder / BEST)
+
+    # ---- Config ----------------------------------------------------------------------------------
+
+    def write_config(self, config: Config) -> None:
+        """Put `config` into the folder in place of what is there."""
+        text = json.dumps(config.to_dict(), indent=2) + "\n"
+        try:
+            write_atomically(self.folder / CONFIG, text.encode())
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(
+                f"`{self.folder}` must be a folder that can be written, but: {reason}."
+            ) from error
+
+    def read_config(self) -> Config:
+        """Return the config that the run was started with."""
+        try:
+            text = read_regular(self.folder / CONFIG, _MAX_CONFIG)
+            return Config.from_dict(json.loads(text))
+        except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"`{self.folder}` must be the folder of a run, but {reason}."
+            ) from None
+
+    def check_own(self) -> None:
+        """Raise if a file that will be appended to is a link: it could lead out of the folder."""
+        if (self.folder / LOG).is_symlink():
+            raise UsageError(f"`{self.folder / LOG}` must be a file of the run, but is a link.")
+
+
+def _number(path: Path) -> int:
+    match = _NUMBERED.fullmatch(path.name)
+    assert match is not None
+    return int(match[1])
+
+
+def create(config: Config) -> Run:
+    """Make a new folder for a run in `train.run_dir` and put its config there."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path(config.train.run_dir)
+    name = config.name.replace("/", "-")
+    try:
+        for attempt in range(1000):
+            folder = base / f"{name}-{stamp}{f'-{attempt}' if attempt else ''}"
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            run = Run(folder, config.train.keep_checkpoints, config.train.best_metric)
+            run.write_config(config)
+            return run
+    except OSError as error:
+        raise UsageError(
+            f"`--train.run-dir` must be a folder that can be written, but got `{base}`: "
+            f"{error.strerror}."
+        ) from error
+    raise UsageError(f"`{base}` holds too many runs of this second.")
+
+
+class Found(NamedTuple):
+    """A run, and the checkpoint of it that was named, if one was."""
+
+    run: Run
+    checkpoint: Path | None
+
+
+def find(word: str, base: Path) -> Found | None:
+    """Return the run that `word` names, a folder or a checkpoint in one; else None."""
+    path = Path(word)
+    if path.is_dir():
+        return Found(Run(path), None)
+    if path.is_file() or path.suffix == ".safetensors":
+        if not path.is_file():
+            raise UsageError(f"`{word}` must be a checkpoint in the folder of a run, but is none.")
+        return Found(Run(path.parent), path)
+    if (base / word).is_dir():
+        return Found(Run(base / word), None)
+    return None
+
+
+def newest(base: Path, name: str, with_checkpoint: bool = True) -> Run:
+    """Return the run of env `name` in `base` that was trained last."""
+    own = LATEST if with_checkpoint else CONFIG
+    stamp = re.compile(re.escape(name.replace("/", "-")) + r"-\d{8}-\d{6}(-\d+)?")
+    folders = [path.parent for path in base.glob(f"*/{own}") if stamp.fullmatch(path.parent.name)]
+    if not folders:
+        raise UsageError(
+            f"`{base}` must hold a run of {name}, but has none. Try `puffer train {name}` first."
+        )
+    return Run(max(folders, key=_last_change))
+
+
+def _last_change(folder: Path) -> float:
+    times = [0.0]
+    for name in (LATEST, LOG, CONFIG):
+        with contextlib.suppress(OSError):
+            times.append((folder / name).stat().st_mtime)
+    return max(times)

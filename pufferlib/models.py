@@ -2,7 +2,8 @@
 
 Every policy is `encode(obs) -> features [B, hidden_size]` followed by `decode(features)`, which
 gives `(logits, value)`, `(mean, std, value)` or, where actions are of both kinds, `(logits, mean,
-std, value)`. `make_policy` picks one by the observation space and can put a memory in between.
+std, value)`; with `squash`, a distribution stands for mean and std. `make_policy` picks one by the
+observation space and can put a memory in between.
 """
 
 from __future__ import annotations
@@ -10,28 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Normal, TransformedDistribution
 
+from pufferlib.distributions import Squash, middle_and_reach
 from pufferlib.errors import UsageError, did_you_mean
 from pufferlib.pytorch import (
-    LSTM,
     Observations,
-    RecurrentCore,
     RecurrentWrapper,
-    State,
     feature_size,
     layer_init,
     policy_spaces,
-    reset_columns,
-    reset_state,
     unflatten_observations,
 )
+from pufferlib.recurrent import make_core
 from pufferlib.spaces import (
-    ActionLayout,
     Leaf,
     ObservationLayout,
     Space,
@@ -39,8 +37,15 @@ from pufferlib.spaces import (
     observation_layout,
 )
 
-Recurrent: TypeAlias = Literal["none", "lstm", "gru", "mingru"]
+Recurrent: TypeAlias = Literal["none", "lstm", "gru", "mingru", "transformer"]
 Activation: TypeAlias = Literal["relu", "tanh"]
+
+
+class HeadOptions(TypedDict, total=False):
+    """What all default policies can be told about their heads."""
+
+    separate: bool  # the critic has an encoder of its own
+    squash: bool  # Box actions go through tanh into their bounds
 
 
 def make_policy(
@@ -48,21 +53,20 @@ def make_policy(
     hidden_size: int | None = None,
     num_layers: int | None = None,
     recurrent: Recurrent | None = None,
+    context: int = 32,
     activation: Activation = "relu",
     separate: bool = False,
+    squash: bool = False,
 ) -> nn.Module:
     """Build the default policy for `env`: MultiInput for Dict and Tuple, CNN for images, else MLP.
 
     None leaves a size at the default of the class that is picked. `recurrent` puts a memory of
-    `hidden_size` units between encoder and heads; `separate` gives the values an encoder of their
-    own. A memory is always shared, so there is no separate one.
+    `hidden_size` units between encoder and heads; a transformer sees `context` steps. `separate`
+    gives the values an encoder of their own; a memory is shared, so it cannot go with one. `squash`
+    takes Box actions through tanh into their bounds, where they are cut off at them otherwise.
     """
-    if recurrent not in (None, "none", *_CORES):
-        raise UsageError(
-            f"`recurrent` must be one of none, {', '.join(_CORES)}, but got {recurrent!r}."
-            f"{did_you_mean(str(recurrent), _CORES)}"
-        )
-    if separate and recurrent not in (None, "none"):
+    has_memory = recurrent not in (None, "none")
+    if separate and has_memory:
         raise UsageError(
             f"`separate` must be false with a memory, which is shared, but got {recurrent=}. "
             "Try recurrent='none'."
@@ -76,12 +80,17 @@ def make_policy(
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers}
     given = {name: size for name, size in sizes.items() if size is not None}
     policy = policy_type(
-        observation.space, action.space, activation=activation, separate=separate, **given
+        observation.space,
+        action.space,
+        activation=activation,
+        separate=separate,
+        squash=squash,
+        **given,
     )
-    if recurrent in (None, "none"):
+    if not has_memory:
         return policy
     width = feature_size(policy, observation)
-    return RecurrentWrapper(policy, _CORES[recurrent](width, width))
+    return RecurrentWrapper(policy, make_core(str(recurrent), width, width, context))
 
 
 # --- heads ----------------------------------------------------------------------------------------
@@ -95,16 +104,25 @@ class ActorCritic(nn.Module):
 
     Box actions come from a Gaussian whose standard deviation is a parameter, the same in all
     states. Where a component has finite bounds, the mean begins in their middle and the standard
-    deviation at half their distance, whatever the scale of the env.
+    deviation at half their distance, whatever the scale of the env. With `squash`, it is a Gaussian
+    of deviation 1 that goes through tanh into the bounds.
     """
 
     center: Tensor
     scale: Tensor
+    bounded: Tensor
 
-    def __init__(self, action_space: Space, hidden_size: int, separate: bool = False) -> None:
+    def __init__(
+        self,
+        action_space: Space,
+        hidden_size: int,
+        separate: bool = False,
+        squash: bool = False,
+    ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
         self.separate = separate
+        self.squash = squash
         layout = action_layout(action_space)
         self.num_logits = sum(layout.nvec)
         self.num_continuous = layout.num_continuous
@@ -113,16 +131,18 @@ class ActorCritic(nn.Module):
         )
         self.critic = layer_init(nn.Linear(hidden_size, 1), std=1.0)
         if self.num_continuous:
-            center, scale = _center_and_scale(layout)
-            self.log_std = nn.Parameter(scale.log())
+            low, high = torch.from_numpy(layout.low), torch.from_numpy(layout.high)
+            center, scale, bounded = middle_and_reach(low, high)
+            self.log_std = nn.Parameter(torch.zeros_like(scale) if squash else scale.log())
             self.register_buffer("center", center, persistent=False)
             self.register_buffer("scale", scale, persistent=False)
+            self.register_buffer("bounded", bounded, persistent=False)
 
     def encode(self, observations: Observations) -> Tensor:
         """Return features `[B, hidden_size]`, or `[B, 2 * hidden_size]` with `separate`."""
         raise NotImplementedError
 
-    def decode(self, features: Tensor) -> tuple[Tensor, ...]:
+    def decode(self, features: Tensor) -> tuple[Any, ...]:
         """Return action parameters and values `[B]` for features as `encode` gives them."""
         if self.separate:
             of_actor, of_critic = features.chunk(2, 1)
@@ -135,21 +155,20 @@ class ActorCritic(nn.Module):
             outputs, value = joined[:, :-1], joined[:, -1]
         if not self.num_continuous:
             return outputs, value
-        mean = torch.addcmul(self.center, outputs[:, self.num_logits :], self.scale)
-        std = self.log_std.exp().expand_as(mean)
-        if not self.num_logits:
-            return mean, std, value
-        return outputs[:, : self.num_logits], mean, std, value
+        logits, mean = outputs[:, : self.num_logits], outputs[:, self.num_logits :]
+        continuous: tuple[Any, ...]
+        if self.squash:
+            std = self.log_std.exp().expand_as(mean)
+            inner = Normal(mean, std, validate_args=False)
+            squashed = Squash(self.center, self.scale, self.bounded)
+            continuous = (TransformedDistribution(inner, [squashed], validate_args=False),)
+        else:
+            mean = torch.addcmul(self.center, mean, self.scale)
+            continuous = (mean, self.log_std.exp().expand_as(mean))
+        return (*continuous, value) if not self.num_logits else (logits, *continuous, value)
 
-    def forward(self, observations: Observations) -> tuple[Tensor, ...]:
+    def forward(self, observations: Observations) -> tuple[Any, ...]:
         return self.decode(self.encode(observations))
-
-
-def _center_and_scale(layout: ActionLayout) -> tuple[Tensor, Tensor]:
-    low, high = torch.from_numpy(layout.low).double(), torch.from_numpy(layout.high).double()
-    center, scale = (low + high) / 2, (high - low) / 2
-    bounded = center.isfinite() & (scale > 0)
-    return center.where(bounded, 0.0).float(), scale.where(bounded, 1.0).float()
 
 
 # --- encoders -------------------------------------------------------------------------------------
@@ -162,12 +181,12 @@ class EncodedActorCritic(ActorCritic):
         self,
         action_space: Space,
         hidden_size: int,
-        separate: bool,
         make_layers: Callable[[], nn.Module],
+        **heads: Unpack[HeadOptions],
     ) -> None:
-        super().__init__(action_space, hidden_size, separate)
+        super().__init__(action_space, hidden_size, **heads)
         self.layers = make_layers()
-        if separate:
+        if self.separate:
             self.critic_layers = make_layers()
 
     def encode(self, observations: Observations) -> Tensor:
@@ -187,7 +206,7 @@ class MLP(EncodedActorCritic):
         hidden_size: int = 64,
         num_layers: int = 2,
         activation: Activation = "relu",
-        separate: bool = False,
+        **heads: Unpack[HeadOptions],
     ) -> None:
         _check_sizes(hidden_size, num_layers)
         layout = observation_layout(observation_space)
@@ -204,7 +223,7 @@ class MLP(EncodedActorCritic):
                 *_dense(hidden_size, hidden_size, num_layers - 1, activation),
             )
 
-        super().__init__(action_space, hidden_size, separate, make_layers)
+        super().__init__(action_space, hidden_size, make_layers, **heads)
 
 
 class CNN(EncodedActorCritic):
@@ -221,7 +240,7 @@ class CNN(EncodedActorCritic):
         hidden_size: int = 256,
         num_layers: int = 1,
         activation: Activation = "relu",
-        separate: bool = False,
+        **heads: Unpack[HeadOptions],
     ) -> None:
         _check_sizes(hidden_size, num_layers)
         leaf = observation_layout(observation_space).leaves[0]
@@ -237,7 +256,7 @@ class CNN(EncodedActorCritic):
                 image, *_dense(image.out_features, hidden_size, num_layers, activation)
             )
 
-        super().__init__(action_space, hidden_size, separate, make_layers)
+        super().__init__(action_space, hidden_size, make_layers, **heads)
 
 
 class MultiInput(EncodedActorCritic):
@@ -253,7 +272,7 @@ class MultiInput(EncodedActorCritic):
         hidden_size: int = 128,
         num_layers: int = 1,
         activation: Activation = "relu",
-        separate: bool = False,
+        **heads: Unpack[HeadOptions],
     ) -> None:
         _check_sizes(hidden_size, num_layers)
         layout = observation_layout(observation_space)
@@ -264,7 +283,7 @@ class MultiInput(EncodedActorCritic):
                 leaves, *_dense(leaves.out_features, hidden_size, num_layers, activation)
             )
 
-        super().__init__(action_space, hidden_size, separate, make_layers)
+        super().__init__(action_space, hidden_size, make_layers, **heads)
 
 
 class LeafEncoders(nn.Module):
@@ -409,156 +428,6 @@ def _check_sizes(hidden_size: int, num_layers: int) -> None:
             f"{hidden_size=}, {num_layers=}."
         )
 
-
-# --- memory ---------------------------------------------------------------------------------------
-
-
-class GRU(RecurrentCore):
-    """One layer of GRU whose state is `[B, hidden_size]`."""
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.gru = nn.GRU(input_size, hidden_size, batch_first=True)
-        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
-        nn.init.orthogonal_(input_weight)
-        nn.init.orthogonal_(hidden_weight)
-        nn.init.zeros_(input_bias)
-        nn.init.zeros_(hidden_bias)
-
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
-        hidden = torch.gru_cell(features, self._started(state, features), *self.gru.all_weights[0])
-        return hidden, hidden
-
-    def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
-        columns = reset_columns(resets, features.shape[1])
-        hidden = self._started(state, features)
-        if all(column is None for column in columns[1:]):  # nothing ends inside: the fused kernel
-            if columns[0] is not None:
-                hidden = reset_state(hidden, columns[0])
-            outputs, last = self.gru(features, hidden.unsqueeze(0))
-            return outputs, last.squeeze(0)
-
-        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
-        projected = F.linear(features, input_weight, input_bias)  # one product for all steps
-        recurrent, size = hidden_weight.t(), self.hidden_size
-        steps = []
-        for column, from_input in zip(columns, projected.unbind(1), strict=True):
-            if column is not None:
-                hidden = reset_state(hidden, column)
-            from_hidden = torch.addmm(hidden_bias, hidden, recurrent)
-            gates = (from_input[:, : 2 * size] + from_hidden[:, : 2 * size]).sigmoid()
-            read, keep = gates.chunk(2, 1)
-            candidate = torch.addcmul(
-                from_input[:, 2 * size :], read, from_hidden[:, 2 * size :]
-            ).tanh()
-            hidden = torch.lerp(candidate, hidden, keep)
-            steps.append(hidden)
-        return torch.stack(steps, 1), hidden
-
-    def _started(self, state: State, features: Tensor) -> Tensor:
-        if state is None:
-            return features.new_zeros(features.shape[0], self.hidden_size)
-        hidden: Tensor = state
-        return hidden
-
-
-class MinGRU(RecurrentCore):
-    """The minimal GRU of Feng et al. 2024: `h_t = (1 - z_t) * h_{t-1} + z_t * candidate_t`.
-
-    Gate z and candidate depend on the input alone, so that a segment is one matrix product and a
-    linear scan, where LSTM and GRU need a product a step. The state is h, `[B, hidden_size]`.
-    """
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.project = layer_init(nn.Linear(input_size, 2 * hidden_size), std=1.0)
-
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
-        gate, candidate = self.project(features).chunk(2, -1)
-        if state is None:
-            state = torch.zeros_like(candidate)
-        hidden = torch.lerp(state, candidate, gate.sigmoid())
-        return hidden, hidden
-
-    def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
-        gate, candidate = self.project(features).chunk(2, -1)
-        gate = gate.sigmoid()
-        keep = 1 - gate
-        if resets is not None:
-            keep = keep.masked_fill(resets.bool().unsqueeze(-1), 0)
-        if state is None:
-            state = torch.zeros_like(candidate[:, 0])
-        hidden = linear_scan(keep, gate * candidate, state)
-        return hidden, hidden[:, -1]
-
-
-def linear_scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Return `h_t = keep_t * h_{t-1} + add_t` for `[S, T, H]`, where h_{-1} is `start` `[S, H]`."""
-    scanned: Tensor = _LinearScan.apply(keep, add, start)  # type: ignore[no-untyped-call]
-    return scanned
-
-
-class _LinearScan(torch.autograd.Function):
-    """The scan and its gradient, which is the same scan run backwards in time."""
-
-    @staticmethod
-    def forward(ctx: Any, keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-        hidden = _scan(keep, add, start)
-        ctx.save_for_backward(keep, hidden, start)
-        return hidden
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        keep, hidden, start = ctx.saved_tensors
-        # dL/dh_t = grad_t + keep_{t+1} * dL/dh_{t+1}; nothing comes from beyond the last step
-        following = torch.cat((keep[:, 1:], torch.zeros_like(keep[:, :1])), 1)
-        grad_add = _scan(following, grads[0], torch.zeros_like(start), backwards=True)
-        previous = torch.cat((start.unsqueeze(1), hidden[:, :-1]), 1)
-        return grad_add * previous, grad_add, grad_add[:, 0] * keep[:, 0]
-
-
-def _scan(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
-    if keep.device.type == "cpu":
-        return _scan_by_step(keep, add, start, backwards)
-    if backwards:
-        return _scan_by_doubling(keep.flip(1), add.flip(1), start).flip(1)
-    return _scan_by_doubling(keep, add, start)
-
-
-def _scan_by_step(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
-    """Go through time once: the least work, one kernel a step."""
-    hidden = torch.empty(add.shape, dtype=add.dtype, device=add.device)
-    views = list(zip(add.unbind(1), keep.unbind(1), hidden.unbind(1), strict=True))
-    for added, kept, out in reversed(views) if backwards else views:
-        start = torch.addcmul(added, kept, start, out=out)
-    return hidden
-
-
-def _scan_by_doubling(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Join spans of 1, 2, 4, ... steps: log2(T) rounds, where launching a kernel is dear."""
-    hidden = add.clone()
-    hidden[:, 0] += keep[:, 0] * start
-    span = 1
-    while span < add.shape[1]:
-        # over two spans: h of the later one + its keep * h of the earlier one
-        joined = torch.addcmul(hidden[:, span:], keep[:, span:], hidden[:, :-span])
-        hidden = torch.cat((hidden[:, :span], joined), 1)
-        keep = torch.cat((keep[:, :span], keep[:, span:] * keep[:, :-span]), 1)
-        span *= 2
-    return hidden
-
-
-_CORES: dict[str, Callable[[int, int], RecurrentCore]] = {
-    "lstm": LSTM,
-    "gru": GRU,
-    "mingru": MinGRU,
-}
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": partial(nn.ReLU, inplace=True),

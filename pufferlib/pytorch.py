@@ -1,8 +1,8 @@
-"""Between tensors and spaces: observations in, action distributions out, memory in between.
+"""Between tensors and policies: observations in, answers in one form out, memory in between.
 
 `unflatten_observations` and `layer_init` are for writers of policies. `policy_step` and
-`policy_sequence` call any policy and bring what `forward` returns into one form, `PolicyOutput`;
-`sample`, `evaluate_actions` and `mode` work on that form. `LSTMWrapper` gives a policy memory.
+`policy_sequence` call any policy and bring what it returns into one form, `PolicyOutput`, which
+`sample`, `evaluate_actions`, `env_actions` and `mode` work on. `LSTMWrapper` gives a policy memory.
 
 What a policy may return from `forward(obs)`, B rows at a time:
 
@@ -12,32 +12,48 @@ What a policy may return from `forward(obs)`, B rows at a time:
 - a `torch.distributions` object in the place of the logits or of mean and std
 - any of these with a recurrent state at the end, where `forward(obs, state=None)` takes one
 
-A state is a tensor or a nested tuple, list or dict of tensors, each with the batch as its first
-dimension. At the beginning of an episode it is None or all zeros.
+`forward(obs, agent_ids)` is told which agent of its env each row belongs to. A policy that has both
+`encode_observations(obs, state)` and `decode_actions(obs, actions, state)` answers through the
+first in rollouts and through the second, over `[T, B]`, in training.
+
+All of this goes through methods of the policy itself, never through what wraps it: hooks on the
+`__call__` of a wrapper, such as those of DistributedDataParallel, see steps of rollouts only. Who
+trains on several processes averages the gradients of the parameters themselves.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import (
-    Bernoulli,
-    Categorical,
-    Distribution,
-    Independent,
-    Normal,
-    OneHotCategorical,
-)
 
+from pufferlib.distributions import (
+    PolicyOutput,
+    described,
+    env_actions,
+    evaluate_actions,
+    mode,
+    policy_output,
+    sample,
+)
 from pufferlib.errors import UsageError
+from pufferlib.halves import decode_segments, tie_cells
+from pufferlib.recurrent import (
+    LSTM,
+    RecurrentCore,
+    State,
+    map_state,
+    reset_columns,
+    reset_state,
+)
 from pufferlib.spaces import (
     ActionLayout,
     Leaf,
@@ -47,12 +63,36 @@ from pufferlib.spaces import (
     observation_layout,
 )
 
-Observations: TypeAlias = Any  # a tensor [B, *shape], or a dict or tuple of such
-State: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
-LayerT = TypeVar("LayerT", bound=nn.Module)
+__all__ = [
+    "LSTM",
+    "LSTMWrapper",
+    "Observations",
+    "PolicyOutput",
+    "PolicySpaces",
+    "RecurrentCore",
+    "RecurrentWrapper",
+    "State",
+    "env_actions",
+    "evaluate_actions",
+    "feature_size",
+    "layer_init",
+    "map_state",
+    "mode",
+    "policy_sequence",
+    "policy_spaces",
+    "policy_step",
+    "prepare_policy",
+    "reset_columns",
+    "reset_state",
+    "sample",
+    "takes_state",
+    "torch_dtype",
+    "unflatten_observations",
+    "unwrapped",
+]
 
-_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-_ILLEGAL = -1e30  # logit of an illegal choice: its probability is exactly 0
+Observations: TypeAlias = Any  # a tensor [B, *shape], or a dict or tuple of such
+LayerT = TypeVar("LayerT", bound=nn.Module)
 
 
 class PolicySpaces(NamedTuple):
@@ -60,17 +100,6 @@ class PolicySpaces(NamedTuple):
 
     observation: ObservationLayout
     action: ActionLayout
-
-
-class PolicyOutput(NamedTuple):
-    """What a policy said about B observations, whatever form its `forward` returned it in."""
-
-    value: Tensor  # [B]
-    logits: Tensor | None = None  # [B, sum(nvec)]; None without discrete components
-    mean: Tensor | None = None  # [B, num_continuous]; None without Box components
-    std: Tensor | None = None  # [B, num_continuous]
-    distribution: Distribution | None = None  # in place of the three above, if it is no common one
-    state: State = None
 
 
 def layer_init(layer: LayerT, std: float = math.sqrt(2), bias: float = 0.0) -> LayerT:
@@ -139,19 +168,33 @@ def _tree(parts: list[tuple[tuple[str | int, ...], Tensor]]) -> Any:
     return tuple(built.values()) if isinstance(parts[0][0][0], int) else built
 
 
+def _first_tensor(tree: Any) -> Tensor:
+    while not isinstance(tree, Tensor):
+        tree = next(iter(tree.values() if isinstance(tree, Mapping) else tree))
+    return tree
+
+
 # --- calling a policy -----------------------------------------------------------------------------
 
 
 def policy_step(
-    policy: nn.Module, observations: Observations, state: State, spaces: PolicySpaces
+    policy: nn.Module,
+    observations: Observations,
+    state: State,
+    spaces: PolicySpaces,
+    agent_ids: Tensor | None = None,
 ) -> PolicyOutput:
-    """Ask `policy` about one step of B slots: observations `[B, *shape]`, its last state."""
+    """Ask `policy` about one step of B slots: observations `[B, *shape]`, its last state.
+
+    `agent_ids` `[B]` says which agent of its env each slot is; without it all are number 0.
+    """
     batch = _first_tensor(observations).shape[0]
     inputs = unflatten_observations(observations, spaces.observation)
-    result = policy(inputs, state=state) if takes_state(policy) else policy(inputs)
-    output = _policy_output(result, batch, spaces.action)
-    _check_state(output.state, batch)
-    return output
+    result = _asked(policy, inputs, _to_policy(policy, state), agent_ids)
+    output = policy_output(result, batch, spaces.action)
+    if output.state is None:
+        return output
+    return output._replace(state=_from_policy(policy, output.state, batch, inputs))
 
 
 def policy_sequence(
@@ -160,36 +203,69 @@ def policy_sequence(
     state: State,
     resets: Tensor | None,
     spaces: PolicySpaces,
+    agent_ids: Tensor | None = None,
+    actions: Tensor | None = None,
 ) -> PolicyOutput:
     """Ask `policy` about whole segments: observations `[S, T, *shape]`; outputs are `[S*T, ...]`.
 
     `state` is that before the first step. Where `resets[s, t]` is true, step t begins an episode
-    and sees a state of zeros. The state returned is that after the last step. A policy without
-    state sees all steps at once. One with state is asked through its `forward_sequence(obs, state,
-    resets)` if it has one, which returns what `forward` does for `[S, T]`, else step by step.
+    and sees a state of zeros. The state returned is that after the last step. `agent_ids` `[S]` is
+    as for `policy_step`; `actions` `[S, T, ...]` are those taken, for policies that want them.
+
+    A policy without state sees all steps at once. One with state is asked through
+    `forward_sequence(obs, state, resets)` if it has one, which returns what `forward` does for
+    `[S, T]`; through `decode_actions` if it has that, when no state is returned; else step by step.
     """
-    if not takes_state(policy):
-        return policy_step(policy, _map(lambda x: x.flatten(0, 1), observations), None, spaces)
     segments, horizon = _first_tensor(observations).shape[:2]
-    forward_sequence = getattr(unwrapped(policy), "forward_sequence", None)
-    if forward_sequence is not None:
+    if not takes_state(policy):
+        flat = map_state(lambda x: x.flatten(0, 1), observations)
+        if agent_ids is not None:
+            agent_ids = agent_ids.repeat_interleave(horizon)
+        return policy_step(policy, flat, None, spaces, agent_ids)
+    module: Any = unwrapped(policy)
+    if _call_of(policy).two_halves:
+        if actions is None:
+            raise TypeError("a policy with `decode_actions` needs the actions that were taken")
+        rows = map_state(lambda x: x.flatten(0, 1), observations)
+        inputs = unflatten_observations(rows, spaces.observation)
+        return decode_segments(module, inputs, actions, state, resets, spaces.action)
+    if hasattr(module, "forward_sequence"):
         inputs = unflatten_observations(observations, spaces.observation)
-        result = forward_sequence(inputs, state, resets)
-        return _policy_output(result, segments * horizon, spaces.action)
+        named = {}
+        if _takes_agent_ids(type(module).forward_sequence):
+            named["agent_ids"] = _ids(agent_ids, inputs)
+        result = module.forward_sequence(inputs, _to_policy(policy, state), resets, **named)
+        output = policy_output(result, segments * horizon, spaces.action)
+        if output.state is None or _STATE_DIMS.get(module) is None:
+            return output
+        return output._replace(state=_moved(output.state, _STATE_DIMS[module], back=False))
 
     steps = []
     for t, reset in enumerate(reset_columns(resets, horizon)):
         state = state if reset is None else reset_state(state, reset)
-        now = _map(partial(torch.select, dim=1, index=t), observations)
-        steps.append(policy_step(policy, now, state, spaces))
+        now = map_state(partial(torch.select, dim=1, index=t), observations)
+        steps.append(policy_step(policy, now, state, spaces, agent_ids))
         state = steps[-1].state
     return _joined(steps, state)
 
 
+def prepare_policy(policy: nn.Module) -> nn.Module:
+    """Tie what must be one; return the policy. Call it before an optimizer takes the parameters.
+
+    A policy that steps by a cell (`lstm_cell`) and trains by layers of it (`lstm`) would else play
+    with other weights than it learns: the layers get the parameters of the cell.
+    """
+    if _call_of(policy).two_halves:
+        tie_cells(unwrapped(policy))
+    return policy
+
+
 def takes_state(policy: nn.Module) -> bool:
-    """Say whether `policy.forward` has a parameter `state`, that is whether it is recurrent."""
-    policy_type: Any = type(unwrapped(policy))
-    return _forward_takes_state(policy_type)
+    """Say whether `policy` is recurrent: `forward` has a parameter `state`, or it has two halves.
+
+    The two halves are `encode_observations` and `decode_actions`.
+    """
+    return _call_of(policy).state
 
 
 def unwrapped(policy: nn.Module) -> nn.Module:
@@ -203,501 +279,143 @@ def unwrapped(policy: nn.Module) -> nn.Module:
             return policy
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """Apply `function` to every tensor of a state and keep its form; None stays None."""
-    return _map(function, state)
+class _Call(NamedTuple):
+    """How a class of policies wants to be called."""
+
+    state: bool
+    agent_ids: bool
+    two_halves: bool  # encode_observations and decode_actions in place of forward
 
 
-def reset_state(state: State, resets: Tensor) -> State:
-    """Zero the rows of a state where `resets` `[B]` is true: a new episode remembers nothing."""
-    resets = resets.bool()
-
-    def zeroed(part: Tensor) -> Tensor:
-        return part.masked_fill(resets.view(-1, *(1,) * (part.dim() - 1)), 0)
-
-    return map_state(zeroed, state)
-
-
-def reset_columns(resets: Tensor | None, horizon: int) -> list[Tensor | None]:
-    """Return the columns of `resets` `[S, T]`, with None for those known to hold no reset."""
-    if resets is None:
-        return [None] * horizon
-    columns: list[Tensor | None] = list(resets.bool().unbind(1))
-    if resets.device.type != "cpu":
-        return columns  # to look inside would wait for the device
-    found = resets.any(0).tolist()
-    return [column if any_ else None for column, any_ in zip(columns, found, strict=True)]
+def _call_of(policy: nn.Module) -> _Call:
+    policy_type: Any = type(unwrapped(policy))
+    return _call_of_type(policy_type)
 
 
 @lru_cache(maxsize=256)
-def _forward_takes_state(policy_type: Any) -> bool:
-    return "state" in inspect.signature(policy_type.forward).parameters
+def _call_of_type(policy_type: Any) -> _Call:
+    if hasattr(policy_type, "encode_observations") and hasattr(policy_type, "decode_actions"):
+        return _Call(True, _takes_agent_ids(policy_type.encode_observations), True)
+    names = inspect.signature(policy_type.forward).parameters
+    return _Call("state" in names, "agent_ids" in names, False)
+
+
+@lru_cache(maxsize=256)
+def _takes_agent_ids(function: Any) -> bool:
+    return "agent_ids" in inspect.signature(function).parameters
+
+
+def _asked(policy: nn.Module, inputs: Observations, state: State, agent_ids: Tensor | None) -> Any:
+    """Return what the policy returns for one step."""
+    call = _call_of(policy)
+    named: dict[str, Any] = {"agent_ids": _ids(agent_ids, inputs)} if call.agent_ids else {}
+    if call.two_halves:
+        module: Any = unwrapped(policy)
+        return module.encode_observations(inputs, state, **named)
+    if call.state:
+        named["state"] = state
+    return policy(inputs, **named)
+
+
+def _ids(agent_ids: Tensor | None, inputs: Observations) -> Tensor:
+    if agent_ids is not None:
+        return agent_ids
+    rows = _first_tensor(inputs)
+    return torch.zeros(rows.shape[0], dtype=torch.int64, device=rows.device)
 
 
 def _joined(steps: list[PolicyOutput], state: State) -> PolicyOutput:
     """Stack the outputs of T steps `[S, ...]` into one output `[S*T, ...]`."""
-    if steps[0].distribution is not None:
-        raise UsageError(
-            "`forward` of a recurrent policy must return logits, mean and std, or a common "
-            f"distribution, but got {type(steps[0].distribution).__name__}. Try a "
-            "`forward_sequence(obs, state, resets)` that returns one distribution for all steps."
-        )
 
     def stacked(parts: list[Tensor | None]) -> Tensor | None:
         tensors = [part for part in parts if part is not None]
         return torch.stack(tensors, 1).flatten(0, 1) if tensors else None
 
     value, logits, mean, std = (stacked(list(parts)) for parts in list(zip(*steps))[:4])
-    return PolicyOutput(_given(value), logits, mean, std, None, state)
+    if value is None:
+        raise TypeError("a policy gave no values")
+    if any(step.distribution is not None or step.transforms for step in steps):
+        return PolicyOutput(value, state=state, steps=tuple(steps))
+    return PolicyOutput(value, logits, mean, std, state=state)
 
 
-def _check_state(state: State, batch: int) -> None:
-    def check(part: Tensor) -> Tensor:
-        if part.dim() == 0 or part.shape[0] != batch:
-            raise UsageError(
-                f"`state` must have the batch of {batch} as its first dimension, but got a tensor "
-                f"of shape {tuple(part.shape)}. Try `transpose(0, 1)` around nn.LSTM or nn.GRU."
-            )
+# --- states as policies write them ----------------------------------------------------------------
+#
+# We keep the batch first. nn.LSTM and nn.GRU keep layers first, and so do policies written around
+# them: which dimension of each tensor is the batch is found once for each policy.
+
+_STATE_DIMS: WeakKeyDictionary[nn.Module, tuple[int, ...]] = WeakKeyDictionary()
+
+
+def _to_policy(policy: nn.Module, state: State) -> State:
+    dims = None if state is None else _STATE_DIMS.get(unwrapped(policy))
+    return state if dims is None or not any(dims) else _moved(state, dims, back=True)
+
+
+def _from_policy(policy: nn.Module, state: State, batch: int, inputs: Observations) -> State:
+    module = unwrapped(policy)
+    dims = _STATE_DIMS.get(module)
+    tensors = _tensors(state)
+    if dims is None or not _fits(tensors, dims, batch):
+        dims = _batch_dims(policy, tensors, batch, inputs)
+        _STATE_DIMS[module] = dims
+    return _moved(state, dims, back=False) if any(dims) else state
+
+
+def _moved(state: State, dims: tuple[int, ...], back: bool) -> State:
+    left = iter(dims)
+
+    def move(part: Tensor) -> Tensor:
+        dim = next(left)
+        if dim == 0:
+            return part
+        return part.movedim(0, dim).contiguous() if back else part.movedim(dim, 0)
+
+    return map_state(move, state)
+
+
+def _tensors(state: State) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def keep(part: Tensor) -> Tensor:
+        found.append(part)
         return part
 
-    map_state(check, state)
+    map_state(keep, state)
+    return found
 
 
-def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    if isinstance(tree, Tensor):
-        return function(tree)
-    if tree is None:
-        return None
-    if isinstance(tree, Mapping):
-        return {key: _map(function, part) for key, part in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_map(function, part) for part in tree))
-    if isinstance(tree, tuple | list):
-        return type(tree)(_map(function, part) for part in tree)
-    raise UsageError(
-        f"A state or observation must be made of tensors, tuples, lists and dicts, but got "
-        f"{type(tree).__name__}."
+def _fits(tensors: list[Tensor], dims: tuple[int, ...], batch: int) -> bool:
+    return len(tensors) == len(dims) and all(
+        part.dim() > dim and part.shape[dim] == batch
+        for part, dim in zip(tensors, dims, strict=True)
     )
 
 
-def _first_tensor(tree: Any) -> Tensor:
-    while not isinstance(tree, Tensor):
-        tree = next(iter(tree.values() if isinstance(tree, Mapping) else tree))
-    return tree
-
-
-# --- what a policy returned -----------------------------------------------------------------------
-
-
-def _policy_output(result: Any, batch: int, layout: ActionLayout) -> PolicyOutput:
-    """Bring what `forward` returned into one form; a UsageError shows what it was otherwise."""
-    if isinstance(result, PolicyOutput):
-        return result
-    if not isinstance(result, tuple | list) or len(result) < 2:
-        raise _unexpected(result, layout)
-
-    parts: Any
-    actions, *rest = result
-    if layout.nvec and layout.num_continuous:
-        if len(result) < 4:
-            raise _unexpected(result, layout)
-        parts, rest = result[:3], list(result[3:])
-    elif layout.num_continuous and isinstance(actions, Tensor):
-        if len(result) < 3:
-            raise _unexpected(result, layout)
-        parts, rest = [None, *result[:2]], list(result[2:])
-    elif layout.num_continuous and _is_pair(actions):
-        parts = [None, *actions]
-    elif isinstance(actions, Distribution) and (common := _common(actions)) is None:
-        parts = actions
-    elif isinstance(actions, Distribution):
-        parts = common
-    else:
-        parts = [actions, None, None]
-
-    value, *rest = rest
-    if not isinstance(value, Tensor) or value.numel() != batch or len(rest) > 1:
-        raise _unexpected(result, layout)
-    value = value.reshape(batch)
-    state = rest[0] if rest else None
-    if isinstance(parts, Distribution):
-        return PolicyOutput(value, distribution=parts, state=state)
-    logits = _logits(parts[0], batch) if layout.nvec else None
-    mean, std = _gaussian(parts[1], parts[2], batch) if layout.num_continuous else (None, None)
-    fits = (logits is None or logits.shape[1] == sum(layout.nvec)) and (
-        mean is None or mean.shape[1] == layout.num_continuous
-    )
-    if not fits or (layout.nvec and logits is None) or (layout.num_continuous and mean is None):
-        raise _unexpected(result, layout)
-    return PolicyOutput(value, logits, mean, std, None, state)
-
-
-def _logits(parts: Any, batch: int) -> Tensor | None:
-    if isinstance(parts, Tensor):
-        return parts.reshape(batch, -1) if parts.numel() % batch == 0 else None
-    if not isinstance(parts, tuple | list) or not parts:
-        return None
-    tensors = []
-    for part in parts:
-        common = _common(part) if isinstance(part, Distribution) else (part, None, None)
-        if common is None or not isinstance(common[0], Tensor) or common[0].numel() % batch:
-            return None
-        tensors.append(common[0].reshape(batch, -1))
-    return torch.cat(tensors, 1)
-
-
-def _gaussian(mean: Any, std: Any, batch: int) -> tuple[Tensor | None, Tensor | None]:
-    if not isinstance(mean, Tensor) or not isinstance(std, Tensor) or mean.numel() % batch:
-        return None, None
-    flat = mean.reshape(batch, -1)
-    if std.numel() == mean.numel():
-        return flat, std.reshape(flat.shape)
-    if std.numel() in (1, flat.shape[1]):
-        return flat, std.reshape(1, -1).expand_as(flat)
-    return None, None
-
-
-def _common(
-    distribution: Distribution,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
-    """Return logits, mean and std of the distributions that are just these, else None."""
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
-    if isinstance(distribution, Categorical | OneHotCategorical):
-        return distribution.logits, None, None
-    if isinstance(distribution, Bernoulli):  # a component of two choices
-        ones = distribution.logits
-        return torch.stack((torch.zeros_like(ones), ones), -1), None, None
-    if isinstance(distribution, Normal):
-        return None, distribution.loc, distribution.scale
-    return None
-
-
-def _is_pair(parts: Any) -> bool:
-    return isinstance(parts, tuple | list) and len(parts) == 2
-
-
-def _unexpected(result: Any, layout: ActionLayout) -> UsageError:
-    if layout.nvec and layout.num_continuous:
-        wanted = (
-            f"(logits, mean, std, value) with {sum(layout.nvec)} logits and "
-            f"{layout.num_continuous} means"
-        )
-    elif layout.num_continuous:
-        wanted = f"(mean, std, value) with {layout.num_continuous} means"
-    else:
-        wanted = f"(logits, value) with {sum(layout.nvec)} logits"
-    return UsageError(
-        f"`forward` must return {wanted} and one value for each row, and may add a state, but got "
-        f"{_described(result)}."
-    )
-
-
-def _described(result: Any) -> str:
-    if isinstance(result, Tensor):
-        return f"a tensor of shape {tuple(result.shape)}"
-    if isinstance(result, tuple | list):
-        return f"({', '.join(_described(part) for part in result)})"
-    return type(result).__name__
-
-
-# --- actions --------------------------------------------------------------------------------------
-
-
-def sample(
-    outputs: PolicyOutput,
-    layout: ActionLayout,
-    action_masks: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Draw actions `[B, *layout.shape]`, as the env takes them, and their log-probabilities `[B]`.
-
-    `action_masks` `[B, sum(nvec)]` is false for choices that are illegal; those are never drawn,
-    unless a component has no legal choice at all. Box actions are not clipped: the log-probability
-    is that of the action returned, and the env clips.
-    """
-    if outputs.distribution is not None:
-        return _sample_distribution(outputs.distribution, layout, action_masks, generator)
-    indices = reals = logprobs = None
-    if outputs.logits is not None:
-        log_probs = _log_probs(outputs.logits, layout.nvec, action_masks)
-        indices = _draw(log_probs, generator)
-        logprobs = _chosen(log_probs, indices)
-    if outputs.mean is not None:
-        mean, std = outputs.mean.float(), _given(outputs.std).float()
-        noise = torch.empty_like(mean).normal_(generator=generator)
-        reals = torch.addcmul(mean, std, noise)
-        density = _log_density(noise, std)
-        logprobs = density if logprobs is None else logprobs + density
-    return _packed(indices, reals, layout), _given(logprobs)
-
-
-def evaluate_actions(
-    outputs: PolicyOutput,
-    layout: ActionLayout,
-    actions: Tensor,
-    action_masks: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return log-probability and entropy `[B]` of actions `[B, *layout.shape]`.
-
-    Both are sums over the components, and finite with finite gradients whatever is masked.
-    """
-    if outputs.distribution is not None:
-        return _evaluate_distribution(outputs.distribution, layout, actions, action_masks)
-    indices, reals = _unpacked(actions, layout)
-    logprobs = entropy = None
-    if outputs.logits is not None:
-        log_probs = _log_probs(outputs.logits, layout.nvec, action_masks)
-        logprobs = _chosen(log_probs, _given(indices))
-        entropy = -(log_probs.exp() * log_probs).sum(-1)
-        if entropy.dim() > 1:
-            entropy = entropy.sum(-1)
-    if outputs.mean is not None:
-        std = _given(outputs.std).float()
-        density = _log_density((_given(reals) - outputs.mean.float()) / std, std)
-        spread = (std.log() + (0.5 + _LOG_SQRT_2PI)).sum(-1)
-        logprobs = density if logprobs is None else logprobs + density
-        entropy = spread if entropy is None else entropy + spread
-    return _given(logprobs), _given(entropy)
-
-
-def mode(outputs: PolicyOutput, layout: ActionLayout, action_masks: Tensor | None = None) -> Tensor:
-    """Return the likeliest legal actions `[B, *layout.shape]`: no randomness."""
-    if outputs.distribution is not None:
-        _check_no_masks(outputs.distribution, action_masks)
-        try:
-            likeliest = outputs.distribution.mode
-        except NotImplementedError:
-            likeliest = outputs.distribution.mean
-        return _as_rows(likeliest, layout)
-    indices = reals = None
-    if outputs.logits is not None:
-        indices = _log_probs(outputs.logits, layout.nvec, action_masks).argmax(-1)
-    if outputs.mean is not None:
-        reals = outputs.mean.float()
-    return _packed(indices, reals, layout)
-
-
-def _log_probs(logits: Tensor, nvec: tuple[int, ...], action_masks: Tensor | None) -> Tensor:
-    """Return log-probabilities `[B, n]` of one component, or `[B, k, max(nvec)]` of several.
-
-    What is illegal, or only pads a component to the widest, gets a huge negative logit in place of
-    -inf: its probability is exactly 0 all the same, and 0 times it is no nan. Padding is the less
-    likely of the two, so that a component without any legal choice never falls into it.
-    """
-    logits = logits.float()
-    legal = action_masks
-    if len(nvec) > 1:
-        logits = _by_component(logits, nvec)
-        legal = None if legal is None else _by_component(legal, nvec)
-    if legal is not None:
-        logits = logits.masked_fill(legal.logical_not(), _ILLEGAL)
-    if len(set(nvec)) > 1:
-        logits = logits.masked_fill(_padding(nvec, logits.device)[1], 2 * _ILLEGAL)
-    return F.log_softmax(logits, -1).clamp_min(4 * _ILLEGAL)  # a policy may give -inf itself
-
-
-def _by_component(rows: Tensor, nvec: tuple[int, ...]) -> Tensor:
-    """Return rows `[B, sum(nvec)]` as `[B, k, max(nvec)]`; what pads a component is arbitrary."""
-    if len(set(nvec)) > 1:
-        rows = rows.index_select(-1, _padding(nvec, rows.device)[0])
-    return rows.view(*rows.shape[:-1], len(nvec), max(nvec))
-
-
-@lru_cache(maxsize=64)
-def _padding(nvec: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the column of each choice, and which choices `[k, max(nvec)]` are only padding."""
-    width = max(nvec)
-    choice = torch.arange(width).expand(len(nvec), width)
-    counts = torch.tensor(nvec).unsqueeze(1)
-    starts = counts.cumsum(0) - counts
-    columns = starts + torch.minimum(choice, counts - 1)
-    return columns.flatten().to(device), (choice >= counts).to(device)
-
-
-def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Draw an index from each last dimension by inverting the cumulative distribution.
-
-    One uniform number a row, where the Gumbel trick takes one a choice and `multinomial` several
-    passes. Choice i is drawn iff cdf[i-1] <= u < cdf[i], so one of probability 0 never is; scaling
-    u by the last entry keeps it below that in spite of rounding.
-    """
-    cumulative = log_probs.exp().cumsum(-1)
-    total = cumulative[..., -1:]
-    uniform = torch.empty_like(total).uniform_(generator=generator)
-    return (cumulative <= uniform * (total * (1 - 1e-6))).sum(-1)
-
-
-def _chosen(log_probs: Tensor, indices: Tensor) -> Tensor:
-    chosen = log_probs.gather(-1, indices.unsqueeze(-1)).squeeze(-1)
-    return chosen.sum(-1) if chosen.dim() > 1 else chosen
-
-
-def _log_density(noise: Tensor, std: Tensor) -> Tensor:
-    """Return the log-density `[B]` of a diagonal Gaussian, `noise` standard deviations off."""
-    return (-0.5 * noise.square() - std.log() - _LOG_SQRT_2PI).sum(-1)
-
-
-def _packed(indices: Tensor | None, reals: Tensor | None, layout: ActionLayout) -> Tensor:
-    """Return the rows of an env from indices `[B]` or `[B, k]` and reals `[B, m]`."""
-    if indices is None:
-        return _as_rows(_given(reals), layout)
-    if reals is None:
-        return _as_rows(indices, layout)
-    words = indices.to(torch.int32).view(-1, len(layout.nvec))
-    return torch.cat((words, reals.view(torch.int32)), 1)
-
-
-def _unpacked(actions: Tensor, layout: ActionLayout) -> tuple[Tensor | None, Tensor | None]:
-    """Return indices, `[B]` for one component and `[B, k]` for several, and reals `[B, m]`."""
-    batch, count = actions.shape[0], len(layout.nvec)
-    if not count:
-        return None, actions.reshape(batch, -1)
-    words = actions.reshape(batch, -1)
-    indices = words[:, 0].long() if count == 1 else words[:, :count].long()
-    if not layout.num_continuous:
-        return indices, None
-    return indices, words[:, count:].contiguous().view(torch.float32)
-
-
-def _as_rows(actions: Tensor, layout: ActionLayout) -> Tensor:
-    dtype = torch.int32 if layout.nvec else torch.float32
-    return actions.to(dtype).reshape(actions.shape[0], *layout.shape)
-
-
-def _sample_distribution(
-    distribution: Distribution,
-    layout: ActionLayout,
-    action_masks: Tensor | None,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor]:
-    _check_no_masks(distribution, action_masks)
-    if generator is None:
-        drawn = distribution.sample()
-    else:  # torch.distributions take no generator: lend them the global one, seeded by ours
-        seed = torch.randint(2**62, (), generator=generator, device=generator.device)
-        with torch.random.fork_rng():
-            torch.manual_seed(int(seed))
-            drawn = distribution.sample()
-    return _as_rows(drawn, layout), _row_sums(distribution.log_prob(drawn))
-
-
-def _evaluate_distribution(
-    distribution: Distribution,
-    layout: ActionLayout,
-    actions: Tensor,
-    action_masks: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    _check_no_masks(distribution, action_masks)
-    shape = distribution.batch_shape + distribution.event_shape
-    logprobs = _row_sums(distribution.log_prob(actions.reshape(shape)))
-    try:
-        entropy = _row_sums(distribution.entropy())
-    except NotImplementedError:  # no closed form: one sample is an unbiased estimate
-        if not distribution.has_rsample:
+def _batch_dims(
+    policy: nn.Module, tensors: list[Tensor], batch: int, inputs: Observations
+) -> tuple[int, ...]:
+    """Find the batch in each tensor of a state; where two fit, a copy of the policy is asked."""
+    options = [[d for d, size in enumerate(part.shape) if size == batch] for part in tensors]
+    unclear = [
+        len(found) > 1 and part.dim() > 2 for found, part in zip(options, tensors, strict=True)
+    ]
+    if any(unclear):
+        one_more = map_state(lambda rows: torch.cat((rows, rows[:1])), inputs)
+        with torch.no_grad(), torch.random.fork_rng():
+            result = _asked(copy.deepcopy(unwrapped(policy)), one_more, None, None)
+        for found, part, other in zip(options, tensors, _tensors(result[-1]), strict=True):
+            found[:] = [d for d in found if other.shape[d] != part.shape[d]]
+    for found, part in zip(options, tensors, strict=True):
+        if not found:
             raise UsageError(
-                f"A distribution must have an entropy or `rsample`, but "
-                f"{type(distribution).__name__} has none. Try a Normal or a Categorical."
-            ) from None
-        entropy = -_row_sums(distribution.log_prob(distribution.rsample()))
-    return logprobs, entropy
-
-
-def _check_no_masks(distribution: Distribution, action_masks: Tensor | None) -> None:
-    if action_masks is not None:
-        raise UsageError(
-            "`forward` must return logits where the env gives action masks, but got "
-            f"{type(distribution).__name__}. Try logits or a Categorical."
-        )
-
-
-def _row_sums(rows: Tensor) -> Tensor:
-    return rows.flatten(1).sum(1) if rows.dim() > 1 else rows
-
-
-def _given(tensor: Tensor | None) -> Tensor:
-    """Tell the type checker what the layout already guarantees."""
-    if tensor is None:
-        raise TypeError("a PolicyOutput lacks a part that its action layout needs")
-    return tensor
+                f"`state` must have the batch of {batch} as a dimension, best as the first, but "
+                f"got a tensor of shape {tuple(part.shape)}."
+            )
+    return tuple(found[0] for found in options)
 
 
 # --- memory ---------------------------------------------------------------------------------------
-
-
-class RecurrentCore(nn.Module):
-    """A memory between encoder and heads: one step in rollouts, whole segments in training.
-
-    Both must agree to float tolerance. A subclass has `hidden_size` (the width of what it returns)
-    and implements `step` and `sequence`; `resets` means what it does in `policy_sequence`.
-    """
-
-    hidden_size: int
-
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return outputs `[B, hidden_size]` for features `[B, F]`, and the next state."""
-        raise NotImplementedError
-
-    def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
-        """Return outputs `[S, T, hidden_size]` for features `[S, T, F]`, and the last state."""
-        raise NotImplementedError
-
-
-class LSTM(RecurrentCore):
-    """One layer of LSTM whose state is `(hidden, cell)`, each `[B, hidden_size]`."""
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True)
-        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
-        nn.init.orthogonal_(input_weight)
-        nn.init.orthogonal_(hidden_weight)
-        nn.init.zeros_(input_bias)
-        nn.init.zeros_(hidden_bias)
-        with torch.no_grad():  # remember at first (Jozefowicz et al. 2015); gates are i, f, g, o
-            input_bias[hidden_size : 2 * hidden_size] = 1
-
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
-        started = self._started(state, features)
-        hidden, cell = torch.lstm_cell(features, started, *self.lstm.all_weights[0])
-        return hidden, (hidden, cell)
-
-    def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
-        columns = reset_columns(resets, features.shape[1])
-        hidden, cell = self._started(state, features)
-        if all(column is None for column in columns[1:]):  # nothing ends inside: the fused kernel
-            if columns[0] is not None:
-                hidden, cell = reset_state((hidden, cell), columns[0])
-            outputs, last = self.lstm(features, (hidden.unsqueeze(0), cell.unsqueeze(0)))
-            return outputs, (last[0].squeeze(0), last[1].squeeze(0))
-
-        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
-        projected = F.linear(
-            features, input_weight, input_bias + hidden_bias
-        )  # one product for all
-        recurrent = hidden_weight.t()
-        steps = []
-        for column, from_input in zip(columns, projected.unbind(1), strict=True):
-            if column is not None:
-                hidden, cell = reset_state((hidden, cell), column)
-            gates = torch.addmm(from_input, hidden, recurrent)
-            write, keep, candidate, read = gates.chunk(4, 1)
-            cell = keep.sigmoid() * cell + write.sigmoid() * candidate.tanh()
-            hidden = read.sigmoid() * cell.tanh()
-            steps.append(hidden)
-        return torch.stack(steps, 1), (hidden, cell)
-
-    def _started(self, state: State, features: Tensor) -> tuple[Tensor, Tensor]:
-        if state is None:
-            zeros = features.new_zeros(features.shape[0], self.hidden_size)
-            return zeros, zeros
-        hidden, cell = state
-        return hidden, cell
 
 
 class RecurrentWrapper(nn.Module):
@@ -705,7 +423,8 @@ class RecurrentWrapper(nn.Module):
 
     `policy.encode(obs)` gives features `[B, F]`; `policy.decode(features)` gives what `forward`
     would return without a state, and here gets the `[B, core.hidden_size]` outputs of the memory.
-    The policies of `models` have both. `forward` serves rollouts, `forward_sequence` training.
+    The policies of `models` have both. `forward` serves rollouts, `forward_sequence` training. The
+    memory computes in the precision of its parameters, under autocast too.
     """
 
     def __init__(self, policy: nn.Module, core: RecurrentCore) -> None:
@@ -715,7 +434,12 @@ class RecurrentWrapper(nn.Module):
         self.core = core
 
     def forward(self, observations: Observations, state: State = None) -> tuple[Any, ...]:
-        outputs, state = self.core.step(self.policy.encode(observations), state)
+        features = self.policy.encode(observations)
+        if torch.is_autocast_enabled(features.device.type):
+            with torch.autocast(features.device.type, enabled=False):
+                outputs, state = self.core.step(features.float(), state)
+        else:
+            outputs, state = self.core.step(features, state)
         return (*self.policy.decode(outputs), state)
 
     def forward_sequence(
@@ -723,9 +447,13 @@ class RecurrentWrapper(nn.Module):
     ) -> tuple[Any, ...]:
         """Take observations `[S, T, ...]`; return outputs `[S*T, ...]` and a state `[S, ...]`."""
         segments, horizon = _first_tensor(observations).shape[:2]
-        features = self.policy.encode(_map(lambda x: x.flatten(0, 1), observations))
+        features = self.policy.encode(map_state(lambda x: x.flatten(0, 1), observations))
         features = features.reshape(segments, horizon, -1)
-        outputs, state = self.core.sequence(features, state, resets)
+        if torch.is_autocast_enabled(features.device.type):
+            with torch.autocast(features.device.type, enabled=False):
+                outputs, state = self.core.sequence(features.float(), state, resets)
+        else:
+            outputs, state = self.core.sequence(features, state, resets)
         return (*self.policy.decode(outputs.flatten(0, 1)), state)
 
 
@@ -752,7 +480,7 @@ def feature_size(policy: Any, layout: ObservationLayout) -> int:
     if not isinstance(features, Tensor) or features.dim() != 2 or features.shape[0] != 2:
         raise UsageError(
             f"`encode` must return features of shape (2, width) for two rows, but got "
-            f"{_described(features)}."
+            f"{described(features)}."
         )
     return features.shape[1]
 

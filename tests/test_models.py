@@ -18,9 +18,6 @@ from pufferlib.models import (
     ActorCritic,
     CategoryEncoder,
     MultiInput,
-    _scan_by_doubling,
-    _scan_by_step,
-    linear_scan,
     make_policy,
 )
 from pufferlib.pytorch import (
@@ -33,6 +30,7 @@ from pufferlib.pytorch import (
     sample,
     torch_dtype,
 )
+from pufferlib.recurrent import _scan_by_doubling, _scan_by_step, linear_scan
 from pufferlib.spaces import flatten_observation, observation_layout
 
 
@@ -87,7 +85,7 @@ ACTION_SPACES = {
     "mixed": Dict({"move": Discrete(4), "aim": Box(-1, 1, (2,))}),
 }
 every_observation_space = pytest.mark.parametrize("name", OBSERVATION_SPACES)
-every_memory = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru"])
+every_memory = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru", "transformer"])
 
 
 @every_observation_space

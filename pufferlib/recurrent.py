@@ -1,0 +1,540 @@
+"""Memories of policies: the state they carry, and the cores that read and write it.
+
+A *state* is a tensor or a nested tuple, list or dict of tensors, each with the batch as its first
+dimension. At the beginning of an episode it is None or all zeros. A core takes one step in rollouts
+and whole segments in training, and both agree to float tolerance, wherever an episode ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pufferlib.errors import UsageError, did_you_mean
+
+State: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """Apply `function` to every tensor of a state and keep its form; None stays None."""
+    if isinstance(state, Tensor):
+        return function(state)
+    if state is None:
+        return None
+    if isinstance(state, Mapping):
+        return {key: map_state(function, part) for key, part in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(map_state(function, part) for part in state))
+    if isinstance(state, tuple | list):
+        return type(state)(map_state(function, part) for part in state)
+    raise UsageError(
+        f"A state or observation must be made of tensors, tuples, lists and dicts, but got "
+        f"{type(state).__name__}."
+    )
+
+
+def reset_state(state: State, resets: Tensor) -> State:
+    """Zero the rows of a state where `resets` `[B]` is true: a new episode remembers nothing."""
+    resets = resets.bool()
+
+    def zeroed(part: Tensor) -> Tensor:
+        return part.masked_fill(resets.view(-1, *(1,) * (part.dim() - 1)), 0)
+
+    return map_state(zeroed, state)
+
+
+def reset_columns(resets: Tensor | None, horizon: int) -> list[Tensor | None]:
+    """Return the columns of `resets` `[S, T]`, with None for those known to hold no reset."""
+    if resets is None:
+        return [None] * horizon
+    columns: list[Tensor | None] = list(resets.bool().unbind(1))
+    if resets.device.type != "cpu":
+        return columns  # to look inside would wait for the device
+    found = resets.any(0).tolist()
+    return [column if any_ else None for column, any_ in zip(columns, found, strict=True)]
+
+
+# --- cores ----------------------------------------------------------------------------------------
+
+
+class RecurrentCore(nn.Module):
+    """A memory between encoder and heads: one step in rollouts, whole segments in training.
+
+    Both must agree to float tolerance. A subclass has `hidden_size` (the width of what it returns)
+    and implements `step` and `sequence`; `resets` means what it does in `policy_sequence`. A core
+    never writes into a state that it was given: a rollout keeps those between segments.
+    """
+
+    hidden_size: int
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return outputs `[B, hidden_size]` for features `[B, F]`, and the next state."""
+        raise NotImplementedError
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Return outputs `[S, T, hidden_size]` for features `[S, T, F]`, and the last state."""
+        raise NotImplementedError
+
+
+def make_core(name: str, input_size: int, hidden_size: int, context: int = 32) -> RecurrentCore:
+    """Build the memory that `policy.recurrent` names; `context` is the transformer's alone."""
+    if name == "transformer":
+        return Transformer(input_size, hidden_size, context)
+    if name not in _CORES:
+        known = [*_CORES, "transformer"]
+        raise UsageError(
+            f"`recurrent` must be one of none, {', '.join(known)}, but got {name!r}."
+            f"{did_you_mean(str(name), known)}"
+        )
+    return _CORES[name](input_size, hidden_size)
+
+
+class LSTM(RecurrentCore):
+    """One layer of LSTM whose state is `(hidden, cell)`, each `[B, hidden_size]`."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True)
+        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
+        nn.init.orthogonal_(input_weight)
+        nn.init.orthogonal_(hidden_weight)
+        nn.init.zeros_(input_bias)
+        nn.init.zeros_(hidden_bias)
+        with torch.no_grad():  # remember at first (Jozefowicz et al. 2015); gates are i, f, g, o
+            input_bias[hidden_size : 2 * hidden_size] = 1
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        started = _started_pair(state, features, self.hidden_size)
+        hidden, cell = torch.lstm_cell(features, started, *self.lstm.all_weights[0])
+        return hidden, (hidden, cell)
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
+        hidden, cell = _started_pair(state, features, self.hidden_size)
+        by_time = features.transpose(0, 1)
+        projected = F.linear(by_time, input_weight, input_bias + hidden_bias)  # once for all steps
+        outputs, last_cell = _apply(
+            _LstmSequence, projected, hidden_weight, hidden, cell, _kept(resets, features.dtype)
+        )
+        return outputs.transpose(0, 1), (outputs[-1], last_cell)
+
+
+class GRU(RecurrentCore):
+    """One layer of GRU whose state is `[B, hidden_size]`."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.gru = nn.GRU(input_size, hidden_size, batch_first=True)
+        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
+        nn.init.orthogonal_(input_weight)
+        nn.init.orthogonal_(hidden_weight)
+        nn.init.zeros_(input_bias)
+        nn.init.zeros_(hidden_bias)
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden = _started(state, features, self.hidden_size)
+        hidden = torch.gru_cell(features, hidden, *self.gru.all_weights[0])
+        return hidden, hidden
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
+        hidden = _started(state, features, self.hidden_size)
+        projected = F.linear(features.transpose(0, 1), input_weight, input_bias)
+        kept = _kept(resets, features.dtype)
+        outputs = _apply(_GruSequence, projected, hidden_weight, hidden_bias, hidden, kept)
+        return outputs.transpose(0, 1), outputs[-1]
+
+
+class MinGRU(RecurrentCore):
+    """The minimal GRU of Feng et al. 2024: `h_t = (1 - z_t) * h_{t-1} + z_t * candidate_t`.
+
+    Gate z and candidate depend on the input alone, so that a segment is one matrix product and a
+    linear scan, where LSTM and GRU need a product a step. What h holds is only a sum of inputs: a
+    layer of ReLU over input and h together reads it. Gates begin with time scales from 1 to 64
+    steps, evenly on a log scale (after Tallec and Ollivier 2018). The state is h, `[B, H]`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.project = _orthogonal(nn.Linear(input_size, 2 * hidden_size), 1.0)
+        self.read = _orthogonal(nn.Linear(input_size + hidden_size, hidden_size), math.sqrt(2))
+        with torch.no_grad():
+            self.project.bias[:hidden_size] = -torch.linspace(0, math.log(64), hidden_size)
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        gate, candidate = self.project(features).chunk(2, -1)
+        hidden = torch.lerp(_started(state, features, self.hidden_size), candidate, gate.sigmoid())
+        return self._readout(features, hidden), hidden
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        gate, candidate = self.project(features).chunk(2, -1)
+        gate = gate.sigmoid()
+        keep = 1 - gate
+        if resets is not None:
+            keep = keep.masked_fill(resets.bool().unsqueeze(-1), 0)
+        start = _started(state, features, self.hidden_size)
+        hidden = linear_scan(keep, gate * candidate, start)
+        return self._readout(features, hidden), hidden[:, -1]
+
+    def _readout(self, features: Tensor, hidden: Tensor) -> Tensor:
+        return F.relu(self.read(torch.cat((features, hidden), -1)))
+
+
+class Transformer(RecurrentCore):
+    """Attention over the last `context` steps of the episode, the present one included.
+
+    Blocks of attention and a dense layer, each normalised first. What a head thinks of a step
+    depends on how long ago it was by a learned number for each distance. The state holds keys and
+    values `[B, layers, context - 1, hidden_size]` and how many of them the episode has filled
+    `[B]`: attention never reaches over the beginning of an episode, and the past before a segment
+    gets no gradient.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        context: int = 32,
+        num_layers: int = 1,
+        num_heads: int = 4,
+    ) -> None:
+        super().__init__()
+        if context < 1 or num_layers < 1:
+            raise UsageError(
+                f"`context` and `num_layers` must be at least 1, but got {context=}, {num_layers=}."
+            )
+        self.hidden_size = hidden_size
+        self.past = context - 1
+        num_heads = math.gcd(num_heads, hidden_size)
+        self.embed = _orthogonal(nn.Linear(input_size, hidden_size), 1.0)
+        self.blocks = nn.ModuleList(
+            _Block(hidden_size, num_heads, context) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(hidden_size)
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs, state = self.sequence(features.unsqueeze(1), state, None)
+        return outputs.squeeze(1), state
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        segments, horizon = features.shape[:2]
+        keys, values, filled = self._started(state, features)
+        visible, last_filled = self._visible(filled, resets, segments, horizon)
+        x = self.embed(features)
+        last: list[tuple[Tensor, Tensor]] = []
+        for layer, block in enumerate(self.blocks):
+            x, *cache = block(x, keys[:, layer], values[:, layer], visible)
+            last.append((cache[0], cache[1]))
+        # what an episode before the present one left must not be found by equal states either
+        age = torch.arange(self.past, 0, -1, device=features.device)
+        is_filled = (age <= last_filled.unsqueeze(1)).view(segments, 1, self.past, 1)
+        joined = [torch.stack(parts, 1) * is_filled for parts in zip(*last, strict=True)]
+        return self.norm(x), (joined[0], joined[1], last_filled)
+
+    def _started(self, state: State, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if state is not None:
+            keys, values, filled = state
+            return keys, values, filled
+        batch = features.shape[0]
+        empty = features.new_zeros(batch, len(self.blocks), self.past, self.hidden_size)
+        return empty, empty, torch.zeros(batch, dtype=torch.int64, device=features.device)
+
+    def _visible(
+        self, filled: Tensor, resets: Tensor | None, segments: int, horizon: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return which steps each step sees, `[S, T, past + T]`, and how many are filled at last.
+
+        Steps on the last axis are the `past` ones of the state, oldest first, then the segment's.
+        """
+        past, device = self.past, filled.device
+        now = torch.arange(past, past + horizon, device=device)
+        then = torch.arange(past + horizon, device=device)
+        distance = now.unsqueeze(1) - then
+        near = (distance >= 0) & (distance <= past)
+        episode = torch.zeros(segments, horizon, dtype=torch.int64, device=device)
+        if resets is not None:
+            episode = resets.long().cumsum(1)
+        of_past = then[:past] >= past - filled.unsqueeze(1)  # [S, past]
+        before = of_past.unsqueeze(1) & (episode == 0).unsqueeze(2)
+        within = episode.unsqueeze(2) == episode.unsqueeze(1)
+        # the last step of the segment and those of its episode before it are what the state keeps
+        length = (episode == episode[:, -1:]).sum(1)
+        carried = torch.where(episode[:, -1] == 0, filled, 0)
+        return torch.cat((before, within), 2) & near, (length + carried).clamp(max=past)
+
+
+class _Block(nn.Module):
+    """Attention to the past, then a dense layer: both are added to what comes in."""
+
+    def __init__(self, width: int, num_heads: int, context: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.first_norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project = _orthogonal(nn.Linear(width, 3 * width), 1.0)
+        self.attended = _orthogonal(nn.Linear(width, width), 1.0)
+        self.up = _orthogonal(nn.Linear(width, 2 * width), math.sqrt(2))
+        self.down = _orthogonal(nn.Linear(2 * width, width), 1.0)
+        self.by_distance = nn.Parameter(torch.zeros(num_heads, context))
+
+    def forward(
+        self, x: Tensor, past_keys: Tensor, past_values: Tensor, visible: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take `x` `[S, T, H]` and the past `[S, past, H]`; return `x` and the next past."""
+        segments, horizon, width = x.shape
+        past = past_keys.shape[1]
+        query, key, value = self.project(self.first_norm(x)).chunk(3, -1)
+        keys, values = torch.cat((past_keys, key), 1), torch.cat((past_values, value), 1)
+        query, key, value = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for part in (query, keys, values)
+        )
+        scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.num_heads)
+        now = torch.arange(past, past + horizon, device=x.device).unsqueeze(1)
+        distance = now - torch.arange(past + horizon, device=x.device)
+        scores = scores + self.by_distance[:, distance.clamp(0, past)]
+        scores = scores.masked_fill(visible.logical_not().unsqueeze(1), -torch.inf)
+        mixed = scores.softmax(-1) @ value  # every step sees itself, so no row is empty
+        x = x + self.attended(mixed.transpose(1, 2).reshape(segments, horizon, width))
+        x = x + self.down(F.relu(self.up(self.second_norm(x))))
+        return x, keys[:, horizon:], values[:, horizon:]
+
+
+_CORES: dict[str, Callable[[int, int], RecurrentCore]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "mingru": MinGRU,
+}
+
+
+def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _started(state: State, features: Tensor, width: int) -> Tensor:
+    if state is None:
+        return features.new_zeros(features.shape[0], width)
+    hidden: Tensor = state
+    return hidden
+
+
+def _started_pair(state: State, features: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    if state is None:
+        zeros = features.new_zeros(features.shape[0], width)
+        return zeros, zeros
+    hidden, cell = state
+    return hidden, cell
+
+
+def _kept(resets: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return `[T, S, 1]`, 0 where an episode begins and 1 elsewhere; None if none does."""
+    if resets is None or (resets.device.type == "cpu" and not resets.any()):
+        return None
+    return resets.logical_not().t().contiguous().to(dtype).unsqueeze(-1)
+
+
+# --- segments as one operation --------------------------------------------------------------------
+#
+# An unrolled loop leaves ten small operations a step for the backward pass and one product for the
+# gradient of the weights. Written out by hand it is one product for the weights of all steps and
+# nothing that is not needed: 2 to 3 times the speed. Time comes first here, [T, S, ...].
+
+
+def _apply(function: type[torch.autograd.Function], *inputs: Tensor | None) -> Any:
+    return function.apply(*inputs)  # type: ignore[no-untyped-call]
+
+
+class _LstmSequence(torch.autograd.Function):
+    """All steps of an LSTM from what the inputs contribute to the gates, `[T, S, 4 H]`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        weight: Tensor,
+        hidden: Tensor,
+        cell: Tensor,
+        kept: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        horizon, segments, width = projected.shape[0], projected.shape[1], hidden.shape[1]
+        gates = torch.empty_like(projected, memory_format=torch.contiguous_format)
+        shape = (horizon, segments, width)
+        outputs, hiddens, cells, squashed = (projected.new_empty(shape) for _ in range(4))
+        recurrent = weight.t()
+        for t in range(horizon):
+            if kept is None:
+                hiddens[t], cells[t] = hidden, cell
+            else:
+                torch.mul(hidden, kept[t], out=hiddens[t])
+                torch.mul(cell, kept[t], out=cells[t])
+            now = torch.addmm(projected[t], hiddens[t], recurrent, out=gates[t])
+            now[:, : 2 * width].sigmoid_()
+            now[:, 2 * width : 3 * width].tanh_()
+            now[:, 3 * width :].sigmoid_()
+            write, keep, candidate, read = now.chunk(4, 1)
+            cell = torch.addcmul(keep * cells[t], write, candidate)
+            torch.tanh(cell, out=squashed[t])
+            hidden = torch.mul(read, squashed[t], out=outputs[t])
+        ctx.save_for_backward(gates, hiddens, cells, squashed, weight, kept)
+        return outputs, cell
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gates, hiddens, cells, squashed, weight, kept = ctx.saved_tensors
+        of_outputs, of_cell = grads
+        width = weight.shape[1]
+        of_gates = torch.empty_like(gates)
+        of_hidden = torch.zeros_like(of_cell)
+        for t in reversed(range(len(gates))):
+            write, keep, candidate, read = gates[t].chunk(4, 1)
+            of_write, of_keep, of_candidate, of_read = of_gates[t].chunk(4, 1)
+            of_hidden = of_hidden + of_outputs[t]
+            of_cell = torch.addcmul(of_cell, of_hidden * read, 1 - squashed[t].square())
+            torch.mul(of_cell, candidate, out=of_write)
+            torch.mul(of_cell, cells[t], out=of_keep)
+            torch.mul(of_cell * write, 1 - candidate.square(), out=of_candidate)
+            torch.mul(of_hidden, squashed[t], out=of_read)
+            for part in (slice(0, 2 * width), slice(3 * width, None)):  # through the sigmoids
+                on = gates[t][:, part]
+                of_gates[t][:, part] *= on - on.square()
+            of_hidden, of_cell = of_gates[t] @ weight, of_cell * keep
+            if kept is not None:
+                of_hidden, of_cell = of_hidden * kept[t], of_cell * kept[t]
+        of_weight = of_gates.flatten(0, 1).t() @ hiddens.flatten(0, 1)
+        return of_gates, of_weight, of_hidden, of_cell, None
+
+
+class _GruSequence(torch.autograd.Function):
+    """All steps of a GRU from what the inputs contribute to the gates, `[T, S, 3 H]`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        hidden: Tensor,
+        kept: Tensor | None,
+    ) -> Tensor:
+        horizon, segments, width = projected.shape[0], projected.shape[1], hidden.shape[1]
+        shape = (horizon, segments, width)
+        outputs, hiddens, candidates, inner = (projected.new_empty(shape) for _ in range(4))
+        gates = projected.new_empty(horizon, segments, 2 * width)
+        recurrent, remembered = weight.t(), torch.empty_like(projected[0])
+        for t in range(horizon):
+            if kept is None:
+                hiddens[t] = hidden
+            else:
+                torch.mul(hidden, kept[t], out=hiddens[t])
+            torch.addmm(bias, hiddens[t], recurrent, out=remembered)
+            torch.add(projected[t][:, : 2 * width], remembered[:, : 2 * width], out=gates[t])
+            read, keep = gates[t].sigmoid_().chunk(2, 1)
+            inner[t] = remembered[:, 2 * width :]
+            candidate = torch.addcmul(projected[t][:, 2 * width :], read, inner[t])
+            torch.tanh(candidate, out=candidates[t])
+            hidden = torch.lerp(candidates[t], hiddens[t], keep, out=outputs[t])
+        ctx.save_for_backward(gates, candidates, inner, hiddens, weight, kept)
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gates, candidates, inner, hiddens, weight, kept = ctx.saved_tensors
+        (of_outputs,) = grads
+        horizon, segments, width = candidates.shape
+        of_projected = weight.new_empty(horizon, segments, 3 * width)
+        of_remembered = torch.empty_like(of_projected)
+        of_hidden = torch.zeros_like(hiddens[0])
+        for t in reversed(range(horizon)):
+            read, keep = gates[t].chunk(2, 1)
+            of_read, of_keep, of_candidate = of_projected[t].chunk(3, 1)
+            of_hidden = of_hidden + of_outputs[t]
+            torch.mul(of_hidden * (1 - keep), 1 - candidates[t].square(), out=of_candidate)
+            torch.mul(of_hidden * (hiddens[t] - candidates[t]), keep - keep.square(), out=of_keep)
+            torch.mul(of_candidate * inner[t], read - read.square(), out=of_read)
+            of_remembered[t, :, : 2 * width] = of_projected[t, :, : 2 * width]
+            torch.mul(of_candidate, read, out=of_remembered[t, :, 2 * width :])
+            of_hidden = torch.addmm(of_hidden * keep, of_remembered[t], weight)
+            if kept is not None:
+                of_hidden = of_hidden * kept[t]
+        flat = of_remembered.flatten(0, 1)
+        return of_projected, flat.t() @ hiddens.flatten(0, 1), flat.sum(0), of_hidden, None
+
+
+def linear_scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
+    """Return `h_t = keep_t * h_{t-1} + add_t` for `[S, T, H]`, where h_{-1} is `start` `[S, H]`."""
+    scanned: Tensor = _apply(_LinearScan, keep, add, start)
+    return scanned
+
+
+class _LinearScan(torch.autograd.Function):
+    """The scan and its gradient, which is the same scan run backwards in time."""
+
+    @staticmethod
+    def forward(ctx: Any, keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
+        hidden = _scan(keep, add, start)
+        ctx.save_for_backward(keep, hidden, start)
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        keep, hidden, start = ctx.saved_tensors
+        # dL/dh_t = grad_t + keep_{t+1} * dL/dh_{t+1}; nothing comes from beyond the last step
+        following = torch.cat((keep[:, 1:], torch.zeros_like(keep[:, :1])), 1)
+        grad_add = _scan(following, grads[0], torch.zeros_like(start), backwards=True)
+        previous = torch.cat((start.unsqueeze(1), hidden[:, :-1]), 1)
+        return grad_add * previous, grad_add, grad_add[:, 0] * keep[:, 0]
+
+
+def _scan(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
+    if keep.device.type == "cpu":
+        return _scan_by_step(keep, add, start, backwards)
+    if backwards:
+        return _scan_by_doubling(keep.flip(1), add.flip(1), start).flip(1)
+    return _scan_by_doubling(keep, add, start)
+
+
+def _scan_by_step(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
+    """Go through time once: the least work, one kernel a step."""
+    hidden = torch.empty(add.shape, dtype=add.dtype, device=add.device)
+    views = list(zip(add.unbind(1), keep.unbind(1), hidden.unbind(1), strict=True))
+    for added, kept, out in reversed(views) if backwards else views:
+        start = torch.addcmul(added, kept, start, out=out)
+    return hidden
+
+
+def _scan_by_doubling(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
+    """Join spans of 1, 2, 4, ... steps: log2(T) rounds, where launching a kernel is dear."""
+    hidden = add.clone()
+    hidden[:, 0] += keep[:, 0] * start
+    span = 1
+    while span < add.shape[1]:
+        # over two spans: h of the later one + its keep * h of the earlier one
+        joined = torch.addcmul(hidden[:, span:], keep[:, span:], hidden[:, :-span])
+        hidden = torch.cat((hidden[:, :span], joined), 1)
+        keep = torch.cat((keep[:, :span], keep[:, span:] * keep[:, :-span]), 1)
+        span *= 2
+    return hidden

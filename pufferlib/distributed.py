@@ -1,0 +1,131 @@
+"""World: the processes of one run, started by torchrun, and what they say to each other.
+
+Slots are counted over all processes, rank by rank, so a run of two processes is the run of one that
+has the slots of both. Everything here does nothing, at no cost, where there is one process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pufferlib.errors import UsageError
+
+T = TypeVar("T")
+_TIMEOUT = timedelta(minutes=10)  # of one exchange; a dead rank is noticed long before
+
+
+class World:
+    """One process's view of all: `rank` of `size`; `local_rank` counts those of this machine."""
+
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process speaks for all: logs, dashboard, checkpoints."""
+        return self.rank == 0
+
+    def share_of(self, total: int, name: str) -> int:
+        """Return this process's part of a number that counts all processes."""
+        if total % self.size:
+            near = max(1, round(total / self.size)) * self.size
+            raise UsageError(
+                f"`{name}` must be a multiple of the {self.size} processes, but got {total}. "
+                f"Try {near}."
+            )
+        return total // self.size
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all processes; returns it."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replace gradients by their sums over all processes: one exchange of one flat tensor.
+
+        A process without a gradient for a parameter counts as zero; all must have the same
+        parameters in the same order.
+        """
+        if self.size == 1:
+            return
+        with torch.no_grad():
+            owners = list(parameters)
+            for owner in owners:
+                if owner.grad is None:
+                    owner.grad = torch.zeros_like(owner)
+            grads = [owner.grad for owner in owners if owner.grad is not None]
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            dist.all_reduce(flat)
+            parts = torch.split(flat, [grad.numel() for grad in grads])
+            torch._foreach_copy_(
+                grads, [part.view_as(grad) for part, grad in zip(parts, grads, strict=True)]
+            )
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the tensors of rank 0, in place."""
+        if self.size > 1:
+            with torch.no_grad():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, in order of rank; any object that can be pickled."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_first(self, value: T) -> T:
+        """Return the value of rank 0."""
+        if self.size == 1:
+            return value
+        values: list[Any] = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]  # type: ignore[no-any-return]
+
+    def join_rows(self, rows: Tensor) -> Tensor:
+        """Return the rows of all processes, one rank's after the other's."""
+        if self.size == 1:
+            return rows
+        return torch.cat([part.to(rows.device) for part in self.gather(rows.cpu())])
+
+    def own_rows(self, rows: Tensor) -> Tensor:
+        """Return this process's part of rows that count all processes."""
+        share = len(rows) // self.size
+        return rows[self.rank * share : (self.rank + 1) * share]
+
+
+ALONE = World()
+
+
+def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
+    """Return the world that torchrun made for this process, or one of its own.
+
+    The first call connects the processes: over gloo for CPUs, over nccl for GPUs.
+    """
+    if "WORLD_SIZE" not in environ or int(environ["WORLD_SIZE"]) == 1:
+        return ALONE
+    if not dist.is_available():
+        raise UsageError("WORLD_SIZE asks for several processes, but this torch has no distributed")
+    local_rank = int(environ.get("LOCAL_RANK", "0"))
+    if not dist.is_initialized():
+        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        if on_gpu:
+            torch.cuda.set_device(local_rank)
+        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
+    return World(dist.get_rank(), dist.get_world_size(), local_rank)
+
+
+def leave_world() -> None:
+    """Part from the others at the end of a run; safe to call at any time."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

@@ -73,7 +73,7 @@ def load(path: str | Path, max_bytes: int | None = None) -> Checkpoint:
     limit = psutil.virtual_memory().available // 3 if max_bytes is None else max_bytes
     try:
         data = read_regular(path, limit)
-        if _header_size(data) > MAX_HEADER:
+        if MAX_HEADER < _header_size(data) < len(data):
             raise ValueError(f"its header must have at most {MAX_HEADER >> 20} MB")
         tensors = safetensors.torch.load(data)  # checks sizes and offsets
         header = json.loads(data[8 : 8 + _header_size(data)]).get("__metadata__", {}).get(_KEY)

@@ -367,12 +367,13 @@ def _resume(words: list[str]) -> int:
     config = _extended(before, overrides)
     run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
     run.check_own()
-    candidates = [chosen] if chosen else run.candidates()
+    path = _first_sound([chosen] if chosen else run.candidates(), config)
     with _make(config) as vecenv:
         configs.check_train(config.train, vecenv.num_agents)
 
         def begin(trainer: PuffeRL) -> None:
-            _go_on(trainer, run, candidates)
+            if path is not None:  # a run without any begins anew, as it did then
+                run.note_resume(path, trainer.load_checkpoint(path))
             if config != before:
                 run.write_config(config)
 
@@ -410,21 +411,26 @@ def _extended(config: Config, overrides: list[Any]) -> Config:
     return config
 
 
-def _go_on(trainer: PuffeRL, run: runs.Run, candidates: list[Path]) -> None:
-    """Load the first checkpoint that is sound; a run without any begins anew, as it did then."""
+def _first_sound(candidates: list[Path], config: Config) -> Path | None:
+    """Return the first checkpoint that can be read, if there is any; its run must not be over."""
+    from pufferlib import checkpoint
+
     for number, path in enumerate(candidates, start=1):
         try:
-            run.note_resume(path, trainer.load_checkpoint(path))
-            break
+            facts = checkpoint.load(path).facts
+            iteration, steps = (checkpoint.counter(facts, key) for key in ("iteration", "steps"))
         except CheckpointError as error:
             if number == len(candidates):
                 raise
-            print(f"puffer: {error} Trying {candidates[number]}.", file=sys.stderr)
-    if trainer.done:
-        raise UsageError(
-            f"`{run.folder}` must have some of its budget left, but has trained all of its "
-            f"{trainer.steps} steps. Try --train.total-timesteps {2 * trainer.steps}."
-        )
+            print(f"puffer: {error}; trying {candidates[number].name}", file=sys.stderr)
+            continue
+        if iteration >= config.train.iterations:
+            raise UsageError(
+                f"`{path.parent}` must have some of its budget left, but has trained all of its "
+                f"{steps} steps. Try --train.total-timesteps {2 * steps}."
+            )
+        return path
+    return None
 
 
 # ---- eval ----------------------------------------------------------------------------------------

@@ -180,6 +180,13 @@ class TrainConfig(_Section):
     log_interval: int = option(1, "iterations between two rows of the log", low=1)
     dashboard: Literal["auto", "on", "off"] = option("auto", "auto: if the output is a terminal")
 
+    @property
+    def iterations(self) -> int:
+        """Iterations in the run's budget."""
+        if self.num_iterations is not None:
+            return self.num_iterations
+        return max(1, self.total_timesteps // self.batch_size)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig(_Section):

@@ -170,9 +170,10 @@ class Run:
             ) from None
 
     def check_own(self) -> None:
-        """Raise if a file that will be appended to is a link: it could lead out of the folder."""
-        if (self.folder / LOG).is_symlink():
-            raise UsageError(f"`{self.folder / LOG}` must be a file of the run, but is a link.")
+        """Raise if what will be added to is a link: it could lead anywhere."""
+        for name in (LOG, "tensorboard"):
+            if (self.folder / name).is_symlink():
+                raise UsageError(f"`{self.folder / name}` must lie in the run, but is a link.")
 
 
 def _number(path: Path) -> int:

@@ -41,12 +41,14 @@ from pufferlib.ppo import PpoLoss, explained_variance, normalise_advantages, ppo
 from pufferlib.profiling import Profiler, SystemMonitor
 from pufferlib.pytorch import (
     State,
+    env_actions,
     evaluate_actions,
     map_state,
     mode,
     policy_sequence,
     policy_spaces,
     policy_step,
+    prepare_policy,
     sample,
     unwrapped,
 )
@@ -106,6 +108,7 @@ class PuffeRL:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             self.policy = (make_policy(env) if policy is None else policy).to(self.device)
+        prepare_policy(self.policy)
         # one pass over all segments must not depend on the device, so the order is drawn on the CPU
         self._order_rng = torch.Generator().manual_seed(self.config.seed)
         self._sample_rng = torch.Generator(self.device).manual_seed(self.config.seed + 1)
@@ -373,7 +376,13 @@ class PuffeRL:
         """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
         with self._autocast():
             output = policy_sequence(
-                self._runner, minibatch.observations, minibatch.state, minibatch.resets, self.spaces
+                self._runner,
+                minibatch.observations,
+                minibatch.state,
+                minibatch.resets,
+                self.spaces,
+                minibatch.agent_ids,
+                minibatch.actions,
             )
         action_masks = minibatch.action_masks
         logprobs, entropy = evaluate_actions(
@@ -421,9 +430,7 @@ class PuffeRL:
     @property
     def num_iterations(self) -> int:
         """Iterations in the run's budget."""
-        if self.config.num_iterations is not None:
-            return self.config.num_iterations
-        return max(1, self.config.total_timesteps // self.config.batch_size)
+        return self.config.iterations
 
     @property
     def done(self) -> bool:
@@ -474,7 +481,8 @@ class PuffeRL:
         if deterministic:
             actions = mode(output, self.spaces.action, legal)
         else:
-            actions, _ = sample(output, self.spaces.action, legal, self._sample_rng)
+            drawn, _ = sample(output, self.spaces.action, legal, self._sample_rng)
+            actions = env_actions(output, self.spaces.action, drawn)
         return actions.cpu().numpy(), output.state
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:

@@ -723,7 +723,9 @@ def _check(words: list[str]) -> int:
 
 def _bench(words: list[str]) -> int:
     parser = _parser("bench", about=COMMANDS["bench"], with_config=True)
-    parser.add_argument("name", help="environment, or `emulation` for its cost in microseconds")
+    parser.add_argument(
+        "name", help="environment; `emulation`: its cost; `vec`: worker processes beside a peer's"
+    )
     parser.add_argument("--mode", choices=("sim", "train"), default="sim")
     parser.add_argument("--num-envs", type=int, metavar="N")
     parser.add_argument("--threads", type=int, metavar="K", help="all cores if not given")
@@ -741,6 +743,8 @@ def _bench(words: list[str]) -> int:
         seconds = 3 if options.seconds is None else options.seconds
         costs = bench_emulation(num_envs=options.num_envs, seconds=seconds)
         return _report("emulation", costs._asdict(), options.json)
+    if options.name == "vec":
+        return _bench_vec(options.threads, options.seconds, options.json)
     config = _load(options.name, overrides, options.config, packaged=options.mode == "train")
     from pufferlib.benchmark import bench_sim, bench_train
 
@@ -760,6 +764,39 @@ def _bench(words: list[str]) -> int:
     return _report(f"{result.env}, {result.mode}", result._asdict(), options.json)
 
 
+def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int:
+    from pufferlib.benchmark import bench_vec
+
+    with _progress("puffer bench vec") as tell:
+        result = bench_vec(
+            workers=workers or 2, seconds=30 if seconds is None else seconds, on_progress=tell
+        )
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return 0
+    rows = [
+        [
+            str(row.cost_us),
+            f"{row.ideal_sps:,.0f}",
+            f"{row.serial_sps:,.0f}",
+            f"{row.multiprocessing_sps:,.0f} ({result.workers}x{row.envs_per_worker})",
+            f"{row.multiprocessing_share:.1%}",
+            "" if row.gymnasium_sps is None else f"{row.gymnasium_sps:,.0f}",
+            "" if row.ratio is None else f"{row.ratio:.1f}x",
+        ]
+        for row in result.costs
+    ]
+    headings = ["us", "ideal", "Serial", "Multiproc.", "of ideal", "Gymnasium", "ratio"]
+    title = f"steps/s of Python envs, {result.workers} workers, best of {result.rounds} rounds"
+    _print_table(title, headings, rows)
+    bars = [
+        [bar.what, f"{bar.value:.3g}", f"{bar.wanted:g}", "yes" if bar.is_met else "no"]
+        for bar in result.bars
+    ]
+    _print_table(f"bars; load {result.load:.1f}", ["what", "measured", "wanted", "met"], bars)
+    return 0
+
+
 def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
     if as_json:
         print(json.dumps(values))
@@ -769,6 +806,23 @@ def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
 
 
 # ---- printing ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is going on: in place on a terminal, else line by line.
+
+    It goes to stderr, so that stdout holds nothing but the result.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, soft_wrap=True)
+    if not console.is_terminal:
+        yield lambda text: print(text, file=sys.stderr, flush=True)
+        return
+    with console.status(title) as status:
+        yield lambda text: status.update(f"{title}: {escape(text)}")
 
 
 def _formatted(values: dict[str, Any]) -> list[list[str]]:

@@ -195,7 +195,7 @@ def _final_values(
         final = normalise(final)
     memory = map_state(lambda part: part[index], state)  # not yet reset: it lived this episode
     values = torch.zeros(len(truncations), device=device)
-    values[index] = policy_step(policy, final, memory, spaces).value
+    values[index] = policy_step(policy, final, memory, spaces).value.float()
     return values
 
 

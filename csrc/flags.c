@@ -4,6 +4,9 @@
 // looks at `asleep` after its change. Both sides are sequentially consistent, so one of them always
 // sees the other. The parent sleeps for many workers at once; only the one that completes the
 // awaited number wakes it.
+//
+// A worker may be killed between any two of its instructions. So `turn` alone says whether it is
+// done; `finished`, which a dead worker may have left one short, says only when a look is due.
 #include "flags.h"
 
 #include <errno.h>
@@ -27,8 +30,8 @@ typedef struct {
 
 struct PufFlags {
     _Alignas(64) atomic_uint tickets;  // finishes begun
-    atomic_uint completed;             // finishes done: what the parent waits for
-    atomic_uint wake_at;
+    atomic_uint finished;              // finishes done
+    atomic_uint wake_at;               // `finished` at which the parent wants to look
     atomic_uint asleep;
     Worker workers[];
 };
@@ -74,25 +77,41 @@ void puf_flags_start(PufFlags* flags, int32_t worker, int wake_fd) {
     if (atomic_load(&w->asleep)) wake(wake_fd);
 }
 
-static bool reached(PufFlags* flags, uint32_t count) {
-    return (int32_t)(atomic_load(&flags->completed) - count) >= 0;
+static bool is_look_due(PufFlags* flags) {
+    return (int32_t)(atomic_load(&flags->finished) - atomic_load(&flags->wake_at)) >= 0;
 }
 
-PufWaited puf_flags_wait(PufFlags* flags, uint32_t count, int own_fd, int life_fd, int32_t spins,
+// Whether `count` workers are done; if not, sets when to look again. `finished` is read before the
+// turns, so whoever is seen done counts at most once: `wake_at` may come early, never late.
+static bool are_done(PufFlags* flags, const int32_t* pending, int32_t num_pending, int32_t count) {
+    do {
+        uint32_t finished = atomic_load(&flags->finished);
+        int32_t done = 0;
+        for (int32_t i = 0; i < num_pending; i++)
+            done += !atomic_load(&flags->workers[pending[i]].turn);
+        if (done >= count) return true;
+        atomic_store(&flags->wake_at, finished + (uint32_t)(count - done));
+    } while (is_look_due(flags));  // who finished meanwhile has compared with the old `wake_at`
+    return false;
+}
+
+PufWaited puf_flags_wait(PufFlags* flags, const int32_t* pending, int32_t num_pending,
+                         int32_t count, int own_fd, int life_fd, int32_t spins,
                          int32_t timeout_ms) {
+    if (are_done(flags, pending, num_pending, count)) return PUF_TURN;
     for (int32_t i = 0; i < spins; i++) {
-        if (reached(flags, count)) return PUF_TURN;
+        if (is_look_due(flags) && are_done(flags, pending, num_pending, count)) return PUF_TURN;
         pause_briefly();
     }
-    atomic_store(&flags->wake_at, count);
-    atomic_store(&flags->asleep, 1);
     PufWaited waited = PUF_TURN;
-    while (!reached(flags, count)) {
+    atomic_store(&flags->asleep, 1);
+    while (!are_done(flags, pending, num_pending, count)) {
         waited = sleep_on(own_fd, life_fd, timeout_ms);
         if (waited != PUF_TURN) break;
     }
     atomic_store(&flags->asleep, 0);
-    return reached(flags, count) ? PUF_TURN : waited;
+    if (waited != PUF_TURN && are_done(flags, pending, num_pending, count)) return PUF_TURN;
+    return waited;
 }
 
 int32_t puf_flags_ready(PufFlags* flags, const int32_t* pending, int32_t num_pending,
@@ -128,7 +147,6 @@ void puf_flags_revoke(PufFlags* flags, int32_t worker) {
     if (!atomic_load(&w->turn)) return;
     atomic_store(&w->order, atomic_fetch_add(&flags->tickets, 1));
     atomic_store(&w->turn, 0);
-    atomic_fetch_add(&flags->completed, 1);
 }
 
 PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int own_fd, int life_fd,
@@ -153,9 +171,8 @@ void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t said, int parent
     atomic_store(&w->said, said);
     atomic_store(&w->order, atomic_fetch_add(&flags->tickets, 1));
     atomic_store(&w->turn, 0);
-    atomic_fetch_add(&flags->completed, 1);
-    if (atomic_load(&flags->asleep) && reached(flags, atomic_load(&flags->wake_at)))
-        wake(parent_fd);
+    atomic_fetch_add(&flags->finished, 1);
+    if (atomic_load(&flags->asleep) && is_look_due(flags)) wake(parent_fd);
 }
 
 uint32_t* puf_flags_progress_word(PufFlags* flags, int32_t worker) {

@@ -29,19 +29,20 @@ size_t puf_flags_bytes(int32_t num_workers);  // a multiple of 64, as the memory
 // Gives `worker` its turn; it must not have one already. `wake_fd` wakes it if it sleeps.
 void puf_flags_start(PufFlags* flags, int32_t worker, int wake_fd);
 
-// Waits until `count` turns have been given back since the memory was zeroed.
-PufWaited puf_flags_wait(PufFlags* flags, uint32_t count, int own_fd, int life_fd, int32_t spins,
-                         int32_t timeout_ms);
+// Waits until `count` of the workers `pending` have no turn any more.
+PufWaited puf_flags_wait(PufFlags* flags, const int32_t* pending, int32_t num_pending,
+                         int32_t count, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms);
 
-// Writes the workers of `pending` that have given their turn back to `out`, the earliest first;
-// returns how many.
+// Writes the workers of `pending` that have no turn any more to `out`, the earliest first; returns
+// how many.
 int32_t puf_flags_ready(PufFlags* flags, const int32_t* pending, int32_t num_pending, int32_t* out);
 
 // What `finish` said of the worker's last turn, and where in its turn a worker is.
 uint32_t puf_flags_said(const PufFlags* flags, int32_t worker);
 uint32_t puf_flags_progress(const PufFlags* flags, int32_t worker);
 
-// Takes the turn back from a worker that died, if it had it, as if it had finished in silence.
+// Takes the turn back from a worker that died, if it had it, as if it had finished in silence. Must
+// come before another process waits in its place: that one would take the turn for its own.
 void puf_flags_revoke(PufFlags* flags, int32_t worker);
 
 // ---- A worker's side --------------------------------------------------------------------------

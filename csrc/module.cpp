@@ -290,9 +290,15 @@ class Flags {
         }
     }
 
-    int wait(uint32_t count, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms) {
-        return waited(
-            [&] { return puf_flags_wait(flags_, count, own_fd, life_fd, spins, timeout_ms); });
+    int wait(ConstInts pending, int32_t count, int own_fd, int life_fd, int32_t spins,
+             int32_t timeout_ms) {
+        for (size_t i = 0; i < pending.size(); i++) checked(pending.data()[i]);
+        if (count > (int32_t)pending.size())
+            throw std::invalid_argument("count must not exceed the number of pending workers");
+        return waited([&] {
+            return puf_flags_wait(flags_, pending.data(), (int32_t)pending.size(), count, own_fd,
+                                  life_fd, spins, timeout_ms);
+        });
     }
 
     int wait_turn(int32_t worker, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms) {
@@ -374,7 +380,8 @@ NB_MODULE(_core, module) {
     nb::class_<Flags>(module, "Flags")
         .def(nb::init<Bytes, int32_t>(), "memory"_a, "num_workers"_a)
         .def("start", &Flags::start, "workers"_a, "wake_fds"_a)
-        .def("wait", &Flags::wait, "count"_a, "own_fd"_a, "life_fd"_a, "spins"_a, "timeout_ms"_a)
+        .def("wait", &Flags::wait, "pending"_a, "count"_a, "own_fd"_a, "life_fd"_a, "spins"_a,
+             "timeout_ms"_a)
         .def("wait_turn", &Flags::wait_turn, "worker"_a, "own_fd"_a, "life_fd"_a, "spins"_a,
              "timeout_ms"_a)
         .def("finish", &Flags::finish, "worker"_a, "said"_a, "parent_fd"_a)

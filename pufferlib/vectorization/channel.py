@@ -6,6 +6,7 @@ Both ends are ours and of one user: what arrives is trusted.
 from __future__ import annotations
 
 import array
+import contextlib
 import pickle
 import socket
 import struct
@@ -18,10 +19,15 @@ MAX_FDS = 8
 
 
 class Channel:
-    """One end of a socket that carries pickled objects. A lost peer raises EOFError."""
+    """One end of a socket that carries pickled objects.
+
+    A lost peer raises EOFError, and so does a channel on which an interrupt has cut a message
+    short: where the next one begins could not be told.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self.is_torn = False
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
@@ -34,6 +40,10 @@ class Channel:
         """Return the end that was inherited as descriptor `fd`."""
         return Channel(socket.socket(fileno=fd))
 
+    def set_timeout(self, seconds: float | None) -> None:
+        """Raise TimeoutError when the peer neither reads nor speaks for so long; None: never."""
+        self._socket.settimeout(seconds)
+
     def fileno(self) -> int:
         """Return the descriptor, for `poll`."""
         return self._socket.fileno()
@@ -45,6 +55,7 @@ class Channel:
     def send_bytes(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
         """Send an object that has been pickled."""
         header = _HEADER.pack(len(data), len(fds))
+        self._begin_message()
         try:
             if fds:
                 socket.send_fds(self._socket, [header], list(fds))
@@ -53,6 +64,12 @@ class Channel:
                 self._socket.sendall(header + data)
         except (BrokenPipeError, ConnectionResetError):
             raise EOFError("the other process is gone") from None
+        self.is_torn = False
+
+    def _begin_message(self) -> None:
+        if self.is_torn:
+            raise EOFError("a message was cut short")
+        self.is_torn = True
 
     def receive(self) -> Any:
         """Wait for the next object."""
@@ -62,6 +79,7 @@ class Channel:
         """Wait for the next object and the descriptors that came with it."""
         fds: list[int] = []
         header = b""
+        self._begin_message()
         while len(header) < _HEADER.size:
             part = self._take(_HEADER.size - len(header), fds)
             header += part
@@ -76,6 +94,7 @@ class Channel:
             if not count:
                 raise EOFError("the other process is gone")
             view = view[count:]
+        self.is_torn = False
         return pickle.loads(data), fds
 
     def _take(self, size: int, fds: list[int]) -> bytes:
@@ -95,7 +114,13 @@ class Channel:
         return data
 
     def close(self) -> None:
-        """Close this end. Safe to call twice."""
+        """Close this end, as far as this process has it. Safe to call twice."""
+        self._socket.close()
+
+    def shut(self) -> None:
+        """End the channel: the peer learns of it, also where a fork of this process holds on."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 

@@ -6,8 +6,8 @@ knows nothing of environments, so starting a worker from it is cheap and safe: i
 locks and none of the user's objects.
 
 Messages from the parent: `("start", worker)` with the worker's end of a channel, `("signal",
-worker, number)`. To the parent: `("started", worker, pid)`, `("died", worker, status, tail)`, where
-`status` is an exit code, or minus the signal.
+worker, number)`. To the parent: `("started", worker, pid)`, `("died", worker, pid, status, tail)`,
+where `status` is an exit code, or minus the signal.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -64,20 +65,21 @@ class Launcher:
             if self.pid == 0:
                 _run_forked(self.channel, theirs, worker_threads, run)
         else:
-            caps = {name: str(worker_threads) for name in _THREAD_CAPS if name not in os.environ}
+            caps = dict.fromkeys(_THREAD_CAPS, str(worker_threads))
             arguments = [str(theirs.fileno()), start_method, str(os.getpid())]
             self._process = subprocess.Popen(
                 _interpreter("pufferlib.vectorization.launcher", "main", arguments),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **caps},
+                process_group=0,  # Ctrl-C is for the parent, which decides
             )
             self.pid = self._process.pid
         theirs.close()
 
     def stop(self, seconds: float = 3.0) -> None:
         """Let go of the launcher, which ends its workers, and wait until it is gone."""
-        self.channel.close()
+        self.channel.shut()
         deadline = time.monotonic() + seconds
         while not self._is_gone():
             if time.monotonic() > deadline:
@@ -115,7 +117,8 @@ def _interpreter(module: str, function: str, arguments: list[str]) -> list[str]:
 
 def main(fd: str, start_method: str, parent: str) -> None:
     """Run a launcher over the channel `fd` until the parent is gone."""
-    _serve(Channel.of_fd(int(fd)), start_method, int(parent), None)
+    _Server(Channel.of_fd(int(fd)), start_method, int(parent), None).run()
+    os._exit(0)  # nothing is left to tidy up, and the parent waits
 
 
 def _run_forked(
@@ -123,13 +126,15 @@ def _run_forked(
 ) -> NoReturn:
     try:
         parent = os.getppid()
+        os.setpgid(0, 0)
         parents.close()
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)  # nobody but the parent reads the terminal
         os.close(null)
-        for name in _THREAD_CAPS:
-            os.environ.setdefault(name, str(worker_threads))
-        _serve(own, "fork", parent, run)
+        os.environ.update(dict.fromkeys(_THREAD_CAPS, str(worker_threads)))
+        _Server(own, "fork", parent, run).run()
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 
@@ -139,172 +144,199 @@ class _Worker:
     number: int
     pid: int
     stderr: int  # the reading end of its pipe
+    is_open: bool = True
     tail: bytearray = field(default_factory=bytearray)
+    line: bytearray = field(default_factory=bytearray)  # begun, and not passed on yet
 
-    def read(self) -> bytes | None:
-        """Pass on what it wrote to stderr: b"" at the end of it, None if there is nothing now."""
+    def read(self, out: bytearray) -> bool:
+        """Move the lines that it wrote to stderr to `out`; False if there is nothing more now.
+
+        A line that is not at its end yet waits: others write there too.
+        """
         try:
             data = os.read(self.stderr, 65536)
         except BlockingIOError:
-            return None
+            return False
+        self.is_open = bool(data)
         self.tail = (self.tail + data)[-TAIL_BYTES:]
-        with contextlib.suppress(OSError):  # nobody may be there to read it
-            os.write(2, data)
-        return data
+        self.line += data
+        end = max(self.line.rfind(b"\n"), self.line.rfind(b"\r")) + 1
+        if not data or len(self.line) > TAIL_BYTES:
+            end = len(self.line)
+        out += self.line[:end]
+        del self.line[:end]
+        return self.is_open
 
 
-def _serve(
-    channel: Channel, start_method: str, parent: int, run: Callable[[Channel], None] | None
-) -> None:
-    workers: dict[int, _Worker] = {}  # by pid
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _ignore)  # the parent decides; it tells by closing the channel
-    news, wake = os.pipe()
-    for fd in (news, wake):
-        os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGCHLD, _ignore)
-    poll = select.poll()
-    poll.register(channel.fileno(), select.POLLIN)
-    poll.register(news, select.POLLIN)
-    parent_fd = _watch(parent)
-    if parent_fd is not None:
-        poll.register(parent_fd, select.POLLIN)
-    own_fds = (news, wake)
-    try:
-        while True:
-            for fd, _ in poll.poll():
-                if fd == parent_fd:
+class _Server:
+    """What a launcher does, in one loop that nothing can hold up."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        start_method: str,
+        parent: int,
+        run: Callable[[Channel], None] | None,
+    ) -> None:
+        self._channel, self._start_method, self._run_worker = channel, start_method, run
+        self._workers: dict[int, _Worker] = {}  # by pid
+        self._unwritten = bytearray()  # what workers wrote to stderr, and nobody has read yet
+        self._parent_fd = _watch(parent)
+        self._news, self._wake = os.pipe()  # SIGCHLD, so that `poll` hears of it
+        for fd in (self._news, self._wake):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self._wake)
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _ignore)  # the parent decides; it tells by closing the channel
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # not in the terminal's foreground, yet heard
+
+    def run(self) -> None:
+        """Serve until the parent is gone; then end the workers."""
+        try:
+            while True:
+                ready = self._wait([self._channel.fileno(), self._parent_fd])
+                if self._parent_fd in ready:
                     return
-                if fd == channel.fileno():
-                    message, fds = channel.receive_with_fds()
-                    if message[0] == "start":
-                        worker = _start(message[1], fds[0], start_method, run, channel, own_fds)
-                        workers[worker.pid] = worker
-                        poll.register(worker.stderr, select.POLLIN)
-                        channel.send(("started", worker.number, worker.pid))
-                    else:
-                        _signal(workers, message[1], message[2])
-                elif fd == news:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(news, 4096)
-                else:
-                    worker = next(each for each in workers.values() if each.stderr == fd)
-                    if worker.read() == b"":
-                        poll.unregister(fd)
-            for worker, status in _reap(workers):
-                with contextlib.suppress(KeyError):
-                    poll.unregister(worker.stderr)
+                if self._channel.fileno() in ready:
+                    self._obey(*self._channel.receive_with_fds())
+                for worker, status in self._reap():
+                    tail = worker.tail.decode(errors="replace")
+                    self._channel.send(("died", worker.number, worker.pid, status, tail))
+        except EOFError:
+            pass
+        finally:
+            self._end()
+
+    def _wait(self, fds: list[int], timeout_ms: int | None = None) -> set[int]:
+        """Wait for one of `fds`, or the death of a worker; pass on what workers write meanwhile."""
+        poll = select.poll()
+        for fd in (self._news, *(fd for fd in fds if fd >= 0)):
+            poll.register(fd, select.POLLIN)
+        stderrs = {w.stderr: w for w in self._workers.values() if w.is_open}
+        if self._unwritten:  # like a full pipe: workers must wait, but not we
+            poll.register(2, select.POLLOUT)
+        else:
+            for fd in stderrs:
+                poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(timeout_ms)}
+        if self._news in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._news, 4096)
+        for fd in ready & stderrs.keys():
+            stderrs[fd].read(self._unwritten)
+        self._write()
+        return ready
+
+    def _write(self) -> None:
+        """Write what can be written now: a writable pipe takes a page without blocking."""
+        poll = select.poll()
+        poll.register(2, select.POLLOUT)
+        while self._unwritten and poll.poll(0):
+            try:
+                del self._unwritten[: os.write(2, self._unwritten[: select.PIPE_BUF])]
+            except OSError:  # nobody is there to read it
+                self._unwritten.clear()
+
+    def _obey(self, message: tuple[Any, ...], fds: list[int]) -> None:
+        command, number, *rest = message
+        if command == "signal":
+            pids = [worker.pid for worker in self._workers.values() if worker.number == number]
+            if pids:
+                os.kill(pids[-1], rest[0])  # not reaped yet, so the pid is still its own
+            return
+        try:
+            worker = self._start(number, fds[0])
+        except OSError as error:  # too many processes, or files
+            self._channel.send(("started", number, 0))
+            tail = f"it could not be started: {error.strerror}"
+            self._channel.send(("died", number, 0, 1, tail))
+        else:
+            self._workers[worker.pid] = worker
+            self._channel.send(("started", number, worker.pid))
+        finally:
+            os.close(fds[0])
+
+    def _start(self, number: int, end: int) -> _Worker:
+        reading, writing = os.pipe()
+        try:
+            os.set_blocking(reading, False)
+            launcher = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(launcher, end, reading, writing)
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return _Worker(number, pid, reading)
+
+    def _become_worker(self, launcher: int, end: int, reading: int, writing: int) -> NoReturn:
+        try:
+            native.die_with_parent()
+            if os.getppid() != launcher:
+                os._exit(1)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            os.dup2(writing, 2)
+            self._channel.close()
+            others = [worker.stderr for worker in self._workers.values()]
+            for fd in (reading, writing, self._news, self._wake, *others):
+                os.close(fd)
+            if self._start_method == "spawn":
+                os.set_inheritable(end, True)
+                words = _interpreter("pufferlib.vectorization.worker", "main", [str(end)])
+                os.execv(words[0], words)
+            from pufferlib.vectorization.worker import run_and_leave, run_worker
+
+            run_and_leave(self._run_worker or run_worker, Channel.of_fd(end))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _reap(self) -> list[tuple[_Worker, int]]:
+        """Return the workers that have died, with their status, all they wrote read."""
+        dead = []
+        while self._workers:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            worker = self._workers.pop(pid, None)
+            if worker is not None:
+                while worker.read(self._unwritten):  # a grandchild may hold the pipe open
+                    pass
+                self._unwritten += worker.line
                 os.close(worker.stderr)
-                tail = worker.tail.decode(errors="replace")
-                channel.send(("died", worker.number, status, tail))
-    except EOFError:
-        pass
-    finally:
-        _end(workers, poll)
+                dead.append((worker, os.waitstatus_to_exitcode(status)))
+        self._write()
+        return dead
+
+    def _end(self) -> None:
+        """Wait for workers to leave by themselves, for a moment; then end them."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        while self._reap() or (self._workers and time.monotonic() < deadline):
+            if self._workers:
+                self._wait([], 20)
+        for pid in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in self._workers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def _ignore(number: int, frame: Any) -> None:
     """Do nothing: unlike SIG_IGN, this is not inherited by what a worker runs."""
 
 
-def _watch(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when `pid` dies, where the system has such."""
+def _watch(pid: int) -> int:
+    """Return a descriptor that becomes readable when `pid` dies; -1 where there is no such."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
-        return None
-
-
-def _start(
-    number: int,
-    end: int,
-    start_method: str,
-    run: Callable[[Channel], None] | None,
-    channel: Channel,
-    own_fds: tuple[int, ...],
-) -> _Worker:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    launcher = os.getpid()
-    pid = os.fork()
-    if pid:
-        os.close(end)
-        os.close(writing)
-        return _Worker(number, pid, reading)
-    code = 1
-    try:
-        native.die_with_parent()
-        if os.getppid() != launcher:
-            os._exit(1)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        os.dup2(writing, 2)
-        channel.close()
-        for fd in (reading, writing, *own_fds):
-            os.close(fd)
-        if start_method == "spawn":
-            os.set_inheritable(end, True)
-            words = _interpreter("pufferlib.vectorization.worker", "main", [str(end)])
-            os.execv(words[0], words)
-        if run is None:
-            from pufferlib.vectorization.worker import run_worker
-
-            run = run_worker
-        run(Channel.of_fd(end))
-        code = 0
-    except SystemExit as leaving:
-        given = leaving.code
-        code = given if isinstance(given, int) else int(given is not None)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code & 0xFF)
-
-
-def _signal(workers: dict[int, _Worker], number: int, what: int) -> None:
-    for worker in workers.values():
-        if worker.number == number:
-            os.kill(worker.pid, what)  # not reaped yet, so the pid is still its own
-
-
-def _reap(workers: dict[int, _Worker]) -> list[tuple[_Worker, int]]:
-    """Return the workers that have died, with their status, all they wrote read."""
-    dead = []
-    while workers:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            break
-        if not pid:
-            break
-        worker = workers.pop(pid, None)
-        if worker is not None:
-            while worker.read():  # a grandchild may hold the pipe open: stop when it is empty
-                pass
-            dead.append((worker, os.waitstatus_to_exitcode(status)))
-    return dead
-
-
-def _end(workers: dict[int, _Worker], poll: Any) -> None:
-    """Wait for workers to leave by themselves, for a moment; then end them."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    while workers and time.monotonic() < deadline:
-        _reap(workers)
-        if workers:
-            select.select([worker.stderr for worker in workers.values()], [], [], 0.005)
-            for worker in workers.values():
-                worker.read()
-    for worker in workers.values():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker.pid, signal.SIGKILL)
-    for pid in list(workers):
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        return -1

@@ -9,6 +9,8 @@ import math
 import os
 from pathlib import Path
 
+import psutil
+
 from pufferlib.errors import UsageError
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -25,33 +27,32 @@ def usable_cores() -> int:
 
 
 def _cpu_quota() -> float | None:
-    """Return how many cores' worth of time the control group allows, None for no limit."""
+    """Return how many cores' worth of time the control groups allow, None for no limit."""
+    quotas = []
     for folder in _own_groups():
-        text = _read(folder / "cpu.max")  # "200000 100000", or "max 100000"
-        if text:
-            limit, _, period = text.partition(" ")
-            if limit != "max":
-                return int(limit) / int(period or 100000)
+        limit, _, period = _read(folder / "cpu.max").partition(" ")  # "200000 100000", or "max ..."
+        if limit and limit != "max":
+            quotas.append(int(limit) / int(period or 100000))
     limit, period = (_read(_CGROUP / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
     if limit and period and int(limit) > 0:  # the older kind of control group
-        return int(limit) / int(period)
-    return None
+        quotas.append(int(limit) / int(period))
+    return min(quotas, default=None)
 
 
 def available_memory() -> float:
     """Return the bytes that can still be had, inf where nobody tells."""
-    free = math.inf
-    try:
-        import psutil
-
-        free = float(psutil.virtual_memory().available)
-    except ImportError:
-        pass
+    free = float(psutil.virtual_memory().available)
     for folder in _own_groups():
         limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
         if limit and used and limit != "max":
-            free = min(free, int(limit) - int(used))
+            free = min(free, int(limit) - int(used) + _file_cache(folder))
     return free
+
+
+def _file_cache(folder: Path) -> int:
+    """Return the bytes of a control group that the system gives back when they are wanted."""
+    rows = (line.split() for line in _read(folder / "memory.stat").splitlines())
+    return sum(int(row[1]) for row in rows if row[0] in ("active_file", "inactive_file"))
 
 
 def check_descriptors(needed: int) -> None:

@@ -7,15 +7,16 @@ user's script is never imported again. Whatever becomes of a worker, the next ca
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
+import sys
 import time
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, NoReturn
 
 import cloudpickle
 import numpy as np
@@ -23,20 +24,20 @@ from numpy.typing import NDArray
 
 from pufferlib import native
 from pufferlib.episodes import EpisodeStats, Infos, finished
-from pufferlib.errors import EnvError, PufferError, UsageError, WorkerError
+from pufferlib.errors import PufferError, UsageError, WorkerError
 from pufferlib.registry import resolve_sizes
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.launcher import GRACE_SECONDS
 from pufferlib.vectorization.machine import check_descriptors, usable_cores
 from pufferlib.vectorization.shard import Facts, check_agent_ids
 from pufferlib.vectorization.shared import SharedRows
 from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
-from pufferlib.vectorization.worker import NEWS, RAISED, SPOKE, TIMEOUT, TURN, Binding
+from pufferlib.vectorization.worker import INTERRUPTED, TURN, Binding
 
 DEFAULT_TIMEOUT = 120.0
 _SPINS = 2000  # looks at a flag before sleeping, where there is a core for everyone
 _SHORT_SPINS = 50  # the same where a look may keep the other side off its core
-_WORD = 2**32
-_CLOSE_SECONDS = 1.0  # how long envs may take to close
+_LOOK_SECONDS = 0.25  # between looks at workers that nobody waits for
 _FDS_PER_WORKER, _FDS = 3, 16  # that a vector opens: channel, wake-up, and one while it starts
 
 
@@ -95,6 +96,8 @@ class Multiprocessing(BufferedVectorEnv):
         try:
             facts = self._create(len(units))
             self._share(facts, units, num_envs, surplus_envs, fds)
+        except LostWorkerError as error:
+            self._give_up(error)
         except BaseException:
             self._closed = True
             self._finalizer()
@@ -106,6 +109,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._idle: list[int] = []  # workers with rows that no batch has handed over yet
         self._running: list[int] = []  # workers with a turn
         self._batch_workers: list[int] = []  # of the batch at hand
+        self._unheard: list[int] = []  # idle workers that have something to say
         self._stale: set[int] = set()  # replaced while they had no turn: not reset yet
         self._clock_started = time.perf_counter()
 
@@ -114,9 +118,7 @@ class Multiprocessing(BufferedVectorEnv):
     def _create(self, num_workers: int) -> Facts:
         """Start all workers; return what they agree on."""
         workers = range(num_workers)
-        for worker in workers:
-            self._team.start(worker)
-        found: dict[int, Facts] = self._team.gather(workers, "create")
+        found: dict[int, Facts] = self._team.create(workers)
         facts = found[0]
         self._team.envs_per_unit = facts.envs_per_unit
         for worker in workers:
@@ -143,29 +145,27 @@ class Multiprocessing(BufferedVectorEnv):
         self._workers = np.arange(len(units), dtype=np.int32)
         crowded = len(units) + 1 > usable_cores()
         self._spins = _SHORT_SPINS if crowded else _SPINS
-        for worker in range(len(units)):
-            self._bind(worker)
-        self._team.gather(range(len(units)), "bind")
+        self._turns = [0] * len(units)  # given to each worker since it was bound
+        self._clock = Clock(self._team.timeout)
+        self._team.progress = self._flags.progress
+        self._team.bind(range(len(units)), self._binding)
         # what the policy saw last, for the rows of a worker that dies in the middle of writing
         self._kept = self.observations.copy() if self._restarts_left else None
         self._last_infos: weakref.ref[Infos] | None = None
-        self._started = 0  # turns given, modulo 2**32
+        self._last_look = 0.0
         self._seed = 0
         self._envs_before = 0  # in a larger vector
 
-    def _bind(self, worker: int) -> None:
+    def _binding(self, number: int, worker: int) -> tuple[Binding, tuple[int, ...]]:
         binding = Binding(
+            number,
             self._facts,
             self.num_agents,
             len(self._workers),
             self._worker_slots[worker].start,
             self._spins,
         )
-        fds = (self._shared.fd, self._wake_fd, int(self._wake_fds[worker]))
-        try:
-            self._team.channels[worker].send(binding, fds)
-        except EOFError:
-            raise self._team.lost(worker, "bind") from None
+        return binding, (self._shared.fd, self._wake_fd, int(self._wake_fds[worker]))
 
     # ---- Reset -----------------------------------------------------------------------------------
 
@@ -180,40 +180,29 @@ class Multiprocessing(BufferedVectorEnv):
         if given is None:
             given = native.fresh_seed() >> (32 if self._facts.is_python else 0)
         self._seed = given
-        self._finish_running()
+        self._forget_running()
+        self._ready = False  # until it has succeeded
         self._begin_anew()
         ids = self._ask(self._workers.tolist(), "reset", given, self._envs_before)
         self.agent_ids = ids[0]
         for worker, own in ids.items():
             check_agent_ids(self.agent_ids, own, self._team.envs(worker)[0])
-        self._stale.clear()
         self._idle = self._workers.tolist()
         return self._by_agent(self.observations)
 
-    def _ask(self, workers: list[int], *message: Any) -> dict[int, Any]:
+    def _ask(self, workers: list[int], call: str, *arguments: Any) -> dict[int, Any]:
         """Call workers that have no turn; lost ones are replaced and asked again."""
-        while True:
-            try:
-                return self._call(workers, *message)
-            except LostWorkerError as error:
-                self._replace(error, message[0])
-                # the others have answered or will: begin the call again for all, in order
-                self._flush(workers, error.worker)
 
-    def _call(self, workers: list[int], *message: Any) -> dict[int, Any]:
-        for worker in workers:
-            try:
-                self._team.channels[worker].send(message)
-            except EOFError:
-                raise self._team.lost(worker, message[0]) from None
-        return self._team.gather(workers, message[0], self._flags.progress)
+        def replace(error: LostWorkerError) -> None:
+            self._replace(error)
+            if call not in ("reset", "restore"):  # which begin anew by themselves
+                self._reset_one(error.worker)
+                self._stale.add(error.worker)
 
-    def _flush(self, workers: list[int], lost: int) -> None:
-        """Take the answers of a call that a lost worker has cut short."""
-        for worker in workers:
-            if worker != lost:
-                with contextlib.suppress(PufferError):
-                    self._team.gather([worker], "reset", self._flags.progress)
+        try:
+            return self._team.call(workers, call, *arguments, on_lost=replace)
+        except LostWorkerError as error:
+            self._give_up(error)
 
     # ---- Steps -----------------------------------------------------------------------------------
 
@@ -234,8 +223,8 @@ class Multiprocessing(BufferedVectorEnv):
 
     def send(self, actions: Any) -> None:
         self._begin("send")
-        if not self._batch_workers:
-            raise UsageError("`recv` must be called before the first `send`.")
+        if self.surplus_envs and not self._batch_workers:
+            raise UsageError("`recv` must be called before `send`: it says for which slots.")
         self._give(actions)
         self._sent = True
 
@@ -251,24 +240,32 @@ class Multiprocessing(BufferedVectorEnv):
         """Hand actions to the workers of the last batch and let them run."""
         rows = self._rows(actions)
         self._settle_infos()
-        workers = self._batch_workers or self._next_workers()
+        if not self._batch_workers:
+            self._next_workers()
+        workers = self._batch_workers
         slots = self._slots(workers)
         self._buffers.actions[slots] = rows
         if self._kept is not None:
             self._kept[slots] = self.observations[slots]
-        self._batch_workers = []
-        for worker in self._stale.intersection(workers):
+        revived = [worker for worker in workers if worker in self._stale]
+        for worker in revived:
             self._revive(worker)  # the step that it cannot take any more
-            self._idle.append(worker)
-            workers = [other for other in workers if other != worker]
-        self._running += workers
-        self._started = (self._started + len(workers)) % _WORD
-        self._flags.start(np.array(workers, dtype=np.int32), self._wake_fds)
+        workers = [worker for worker in workers if worker not in revived]
+        turns = [turn + (worker in workers) for worker, turn in enumerate(self._turns)]
+        given, idle, running = np.array(workers, np.int32), self._idle + revived, self._running
+        # from here to `start` an interrupt finds no gap
+        self._batch_workers, self._idle, self._running, self._turns = (
+            [],
+            idle,
+            running + workers,
+            turns,
+        )
+        self._flags.start(given, self._wake_fds)
 
     def _take(self) -> Batch:
         """Wait for a whole batch and hand it over."""
-        workers = self._next_workers()
-        self._batch_workers = workers
+        self._next_workers()
+        workers = self._batch_workers
         slots = self._slots(workers)
         buffers = self._buffers
         rewards, masks = buffers.rewards[slots], buffers.masks[slots]
@@ -276,9 +273,11 @@ class Multiprocessing(BufferedVectorEnv):
         ended = terminals | truncations
         spoken = self._said_by(workers)
         if ended.any():
-            which = np.flatnonzero(ended)
             returns, lengths = self._shared.returns[slots], self._shared.lengths[slots]
-            self._counted.add_many(returns[which], lengths[which])
+            ended &= lengths > 0  # of an episode that was lost with its worker nothing is known
+            which = np.flatnonzero(ended)
+            if len(which):
+                self._counted.add_many(returns[which], lengths[which])
         else:
             returns, lengths = self._shared.returns[:0], self._shared.lengths[:0]
         seconds = time.perf_counter() - self._clock_started
@@ -295,12 +294,12 @@ class Multiprocessing(BufferedVectorEnv):
             slots, buffers.observations[slots], rewards, terminals, truncations, masks, infos
         )
 
-    def _next_workers(self) -> list[int]:
-        """Return the workers of the next batch, in order of slots; wait until there are enough."""
+    def _next_workers(self) -> None:
+        """Choose the workers of the next batch, in order of slots; wait until there are enough."""
         wanted = self.num_workers
         self._collect(wanted - len(self._idle))
-        workers, self._idle = self._idle[:wanted], self._idle[wanted:]
-        return sorted(workers)
+        chosen, others = sorted(self._idle[:wanted]), self._idle[wanted:]
+        self._batch_workers, self._idle = chosen, others
 
     def _slots(self, workers: list[int]) -> slice | NDArray[np.int64]:
         first, last = workers[0], workers[-1]
@@ -325,33 +324,41 @@ class Multiprocessing(BufferedVectorEnv):
 
     def _collect(self, count: int) -> None:
         """Wait until `count` more running workers are done, and move all that are to the idle."""
-        if count <= 0:
-            return
-        count = min(count, len(self._running))
-        self._wait((self._started - len(self._running) + count) % _WORD)
-        done = self._flags.ready(np.array(self._running, dtype=np.int32))
+        if self.surplus_envs and time.monotonic() - self._last_look > _LOOK_SECONDS:
+            self._look()  # nobody need ever wait for a worker that is lost
+        if count > 0:
+            self._wait(min(count, len(self._running)))
+            flags = self._flags
+            done = flags.ready(np.array(self._running, dtype=np.int32))
+            running = [worker for worker in self._running if worker not in done]
+            speaking = [worker for worker in done if flags.said(worker)]
+            # all at once, and before anyone is heard: an interrupt may come at any call
+            self._running, self._idle, self._unheard = (
+                running,
+                self._idle + done,
+                self._unheard + speaking,
+            )
         failed = None
-        for worker in done:
-            said = self._flags.said(worker)
-            if said:
-                failed = self._hear(worker, said) or failed
-        self._running = [worker for worker in self._running if worker not in done]
-        self._idle += done
+        while self._unheard:
+            failed = self._hear(self._unheard.pop()) or failed
         if failed is not None:
             self._ready = False  # `reset` may be called
             raise failed
 
-    def _hear(self, worker: int, said: int) -> Exception | None:
+    def _hear(self, worker: int) -> Exception | None:
         """Receive what a worker has to say of its turn; return the error if it raised."""
-        try:
-            message = self._team.channels[worker].receive()
-        except EOFError:
-            self._lose(self._team.lost(worker, "step"), "step")
+        message = self._team.receive(worker)
+        while message is not None and (
+            message[0] != self._turns[worker] or message[1] not in ("said", "raised")
+        ):
+            message = self._team.receive(worker)  # that one was of a call that was interrupted
+        if message is None:
+            self._lose(self._team.lost(worker, "step", self._flags.progress(worker)))
             return None
-        if said == RAISED:
-            return rebuilt(message)
-        assert said == SPOKE
-        spoken, stats, ids = message
+        _, kind, value = message
+        if kind == "raised":
+            return rebuilt(value)
+        spoken, stats, ids = value
         if spoken:
             self._spoken[worker] = spoken
         if stats is not None:
@@ -361,34 +368,46 @@ class Multiprocessing(BufferedVectorEnv):
         return None
 
     def _wait(self, count: int) -> None:
-        """Wait until `count` turns have come back since the start, whatever happens meanwhile."""
+        """Wait until `count` running workers are done, whatever becomes of them meanwhile."""
         flags, spins = self._flags, self._spins
-        clock: Clock | None = None
-        slice_ms = 20 if self._team.timeout is None else min(20, self._team.timeout * 250)
+        pending = np.array(self._running, dtype=np.int32)
+        slice_ms = min(20, self._clock.slice_ms)  # most waits are over before anyone is timed
         while True:
-            waited = flags.wait(count, self._wake_fd, self._team.life_fd, spins, round(slice_ms))
+            waited = flags.wait(pending, count, self._wake_fd, self._team.life_fd, spins, slice_ms)
             if waited == TURN:
                 return
-            spins = 0
-            if waited == NEWS:
-                for worker in self._team.news():
-                    self._lose(self._team.lost(worker, "step"), "step")
-            elif waited == TIMEOUT:  # long ones are timed; most waits are over before that
-                if clock is None:
-                    clock = Clock(self._team.timeout, self._running, flags.progress)
-                    slice_ms = clock.slice_ms
-                pending = [w for w in self._running if w not in flags.ready(self._workers)]
-                hung = clock.hung(pending)
-                if hung is not None:
-                    env = self._team.envs(hung)[0]
-                    env += flags.progress(hung) * self._facts.envs_per_unit
-                    self._lose(self._team.hung(hung, "step", env), "step")
-                    clock = None
+            if waited != INTERRUPTED:
+                self._look()
+            spins, slice_ms = 0, self._clock.slice_ms
+
+    def _look(self) -> None:
+        """Deal with workers that have died, and with those that hang in their turn."""
+        team, flags = self._team, self._flags
+        self._last_look = time.monotonic()
+        try:
+            team.news()
+        except LostWorkerError as error:
+            self._give_up(error)
+        for worker in list(team.dead):
+            self._lose(team.lost(worker, "step", flags.progress(worker)))
+        done = flags.ready(self._workers)
+        marks = {w: (self._turns[w], flags.progress(w)) for w in self._running if w not in done}
+        late = self._clock.late(marks)
+        if late is not None:
+            self._lose(team.hung(late, "step", flags.progress(late)))
 
     def _finish_running(self) -> None:
         """Let every running worker finish; what they say is kept for the next batch."""
-        with contextlib.suppress(EnvError):
-            self._collect(len(self._running))
+        self._collect(len(self._running))
+
+    def _forget_running(self) -> None:
+        """Let every running worker finish; what they did counts no more."""
+        try:
+            self._finish_running()
+        except WorkerError:
+            raise
+        except PufferError:
+            pass
 
     def _settle_infos(self) -> None:
         """Build the dicts of the last batch if they are still held: its rows are about to go."""
@@ -398,54 +417,59 @@ class Multiprocessing(BufferedVectorEnv):
 
     # ---- Lost workers ----------------------------------------------------------------------------
 
-    def _lose(self, error: LostWorkerError, call: str) -> None:
+    def _lose(self, error: LostWorkerError) -> None:
         """Replace a worker that was lost in or between its turns; raise where that is over."""
-        had_turn = error.worker in self._running
-        self._replace(error, call)
-        if had_turn:
-            self._revive(error.worker)
-            self._flags.revoke(error.worker)
+        worker = error.worker
+        self._replace(error)
+        if worker in self._running:
+            self._revive(worker)
         else:
-            self._flags.revoke(error.worker)
-            self._stale.add(error.worker)
+            self._stale.add(worker)  # its rows are still good
 
-    def _replace(self, error: LostWorkerError, call: str) -> None:
+    def _replace(self, error: LostWorkerError) -> None:
         """Start another worker with the same envs, which have not been reset yet."""
-        if self._restarts_left < 1 or error.worker < 0:
-            self.close()
-            raise WorkerError(
-                str(error), error.worker, error.envs, error.signal, error.stderr
-            ) from None
+        worker = error.worker
         while True:
+            if self._restarts_left < 1 or error.worker < 0:
+                self._give_up(error)
             self._restarts_left -= 1
             self.restarts += 1
             reason = str(error).partition("\n")[0]
             warnings.warn(f"{reason} Replaced; {self._restarts_left} restarts left.", stacklevel=2)
-            worker = error.worker
+            # before the new one looks: it must find neither a turn nor the other's sleep
+            self._flags.revoke(worker)
+            self._turns[worker] = 0
+            self._unheard = [other for other in self._unheard if other != worker]
             try:
-                self._team.start(worker)
-                self._team.gather([worker], "create")
-                self._bind(worker)
-                self._team.gather([worker], "bind")
+                self._team.create([worker])
+                self._team.bind([worker], self._binding)
                 return
             except LostWorkerError as again:
-                if self._restarts_left < 1:
-                    self.close()
-                    raise
                 error = again
+
+    def _give_up(self, error: LostWorkerError) -> NoReturn:
+        """End everything, and say why."""
+        self._closed = True
+        self._finalizer()
+        raise WorkerError(
+            str(error), error.worker, error.envs, error.signal, error.stderr
+        ) from None
+
+    def _reset_one(self, worker: int) -> None:
+        """Reset the envs of a replaced worker."""
+        seed = native.env_seed(self._seed, 2**40 + self.restarts) % 2**32
+        self._team.call([worker], "reset", seed, self._envs_before, on_lost=self._replace)
 
     def _revive(self, worker: int) -> None:
         """Reset a replaced worker's envs; their rows say that the last episode was cut."""
         assert self._kept is not None
         self._stale.discard(worker)
         slots = self._worker_slots[worker]
-        seed = native.env_seed(self._seed, 2**40 + self.restarts) % 2**32
-        while True:
-            try:
-                self._call([worker], "reset", seed, self._envs_before)
-                break
-            except LostWorkerError as error:
-                self._replace(error, "reset")
+        try:
+            self._reset_one(worker)
+        except PufferError:
+            self._ready = False  # `reset` may be called
+            raise
         self.rewards[slots], self.terminals[slots] = 0, False
         self.truncations[slots] = True
         self.final_observations[slots] = self._kept[slots]
@@ -483,7 +507,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._begin("restore")
         rows = self._state_rows(state, env)
         self._settle_infos()
-        self._finish_running()
+        self._forget_running()
         per_worker = {
             worker: self._team.envs(worker)
             for worker in self._workers.tolist()
@@ -510,38 +534,60 @@ class Multiprocessing(BufferedVectorEnv):
         return picture
 
     def close(self) -> None:
-        """Close the envs and end the workers. Safe to call twice, and at any moment."""
+        """Close the envs and end the workers. Safe to call twice, and at any moment.
+
+        An env that fails to close, or takes longer than `timeout`, is an error. While an exception
+        is on its way, or an env still steps, a second must do.
+        """
         closed, self._closed = self._closed, True
         if closed:
             return
         failed: Exception | None = None
-        if self._finalizer.alive:
-            self._settle_infos()
-            if not self._running:
-                failed = self._close_envs()
-        self._finalizer()
+        try:
+            if self._finalizer.alive:
+                self._settle_infos()
+                if not self._running:
+                    failed = self._close_envs()
+        finally:
+            self._finalizer()
         if failed is not None:
             raise failed
 
     def _close_envs(self) -> Exception | None:
-        """Let idle workers close their envs, so that an error of theirs is heard."""
-        workers = [w for w in self._workers.tolist() if w in self._team.channels]
-        timeout, self._team.timeout = self._team.timeout, _CLOSE_SECONDS
+        """Let idle workers close their envs; return the error if one does not."""
+        team = self._team
+        if sys.exc_info()[0] is not None:
+            team.timeout = min(team.timeout or math.inf, GRACE_SECONDS)
         try:
-            self._call(workers, "close")
-        except EnvError as error:
+            team.call(self._workers.tolist(), "close")
+        except LostWorkerError as error:
+            if not self._restarts_left:
+                return WorkerError(str(error), error.worker, error.envs, error.signal, error.stderr)
+            warnings.warn(str(error), stacklevel=3)
+        except PufferError as error:
             return error
-        except PufferError:  # one is gone, or hangs: it is ended like the others
-            pass
-        finally:
-            self._team.timeout = timeout
         return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except PufferError as failed:
+            if error is None:
+                raise
+            warnings.warn(str(failed), stacklevel=2)  # the error on its way says more
 
 
 def _stop(team: Team, fds: list[int]) -> None:
-    team.stop()
-    while fds:
-        os.close(fds.pop())
+    try:
+        team.stop()
+    finally:
+        while fds:
+            os.close(fds.pop())
 
 
 def _wake_fd(fds: list[int]) -> int:
@@ -582,10 +628,10 @@ def unit_ranges(
 ) -> tuple[list[range], int]:
     """Return the creator calls of every worker, and how many workers `num_envs` take."""
     total, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    fitting = [count for count in range(1, total + 1) if not _misfits(total, count, surplus)]
     if workers is None:
-        workers = min(cores, total)
-        while surplus and (total % workers or surplus % (total // workers)):
-            workers -= 1
+        few = [count for count in fitting if count <= cores]
+        workers = few[-1] if few else fitting[0]
     if workers > total:
         raise UsageError(
             f"`num_workers` must not exceed `num_envs`, but got {workers} for {total} envs. "
@@ -593,16 +639,20 @@ def unit_ranges(
         )
     bounds = [total * worker // workers for worker in range(workers + 1)]
     if surplus:
-        each = total // workers
-        if total % workers or surplus % each:
-            fits = max(1, round(surplus / each)) * each
+        if _misfits(total, workers, surplus):
+            nearest = min(fitting, key=lambda count: abs(count - workers))
             raise UsageError(
                 "`surplus_envs` must fill whole workers: `num_envs` a multiple of `num_workers`, "
                 f"and `surplus_envs` of their quotient, but got {total}, {workers} and {surplus}. "
-                f"Try surplus_envs={fits}."
+                f"Try num_workers={nearest}."
             )
+        each = total // workers
         bounds += range(total + each, total + surplus + 1, each)
     return [range(*pair) for pair in itertools.pairwise(bounds)], workers
+
+
+def _misfits(total: int, workers: int, surplus: int) -> bool:
+    return bool(surplus and (total % workers or surplus % (total // workers)))
 
 
 def _warn_of_crowd(num_workers: int) -> None:

@@ -67,6 +67,8 @@ class Shard:
         on_created: Callable[[int], None] | None = None,
     ) -> None:
         self.envs: list[Any] = []
+        # the unit whose turn it is: shows that a long call gets on, and where it does not
+        self.progress: list[int] | memoryview[int] = [0]
         facts: Facts | None = None
         try:
             for unit in range(first_unit, first_unit + num_units):
@@ -90,8 +92,6 @@ class Shard:
         self.slots_per_unit = facts.agents_per_env * facts.envs_per_unit
         self.num_slots = num_units * self.slots_per_unit
         self.agent_ids: tuple[Any, ...] | None = None
-        # env whose turn it is, counted within the shard: shows that a long step gets on
-        self.progress: list[int] | memoryview[int] = [0]
 
     def _created(self, env_creator: Callable[[], Any], unit: int) -> Any:
         made = call_creator(env_creator, unit)
@@ -181,9 +181,16 @@ class Shard:
         found = self._check.bad() or (self._check_final.bad() if ended else None)
         if found is not None:
             slot, said = found
-            raise self.envs[slot // self.slots_per_unit].broken(
-                method, said, slot % self.slots_per_unit
-            )
+            raise self.broken(method, said, slot)
+
+    def broken(self, method: str, what: str, slot: int) -> EnvError:
+        """Return the error that the env of `slot` did `what` in `method`; the caller raises it."""
+        unit, within = divmod(slot, self.slots_per_unit)
+        if isinstance(self.envs[unit], Emulated):
+            error: EnvError = self.envs[unit].broken(method, what, within)
+            return error
+        env = self.first_env + slot // self.facts.agents_per_env
+        return EnvError(f"env {env}, `{method}`: {what}")
 
     def drain(self, units: Iterable[int] | None = None) -> EpisodeStats:
         """Return what the envs, or those of some units, counted themselves since the last drain."""
@@ -197,7 +204,10 @@ class Shard:
         """Return the state of every env, or None where they cannot give it."""
         if not all(hasattr(env, "snapshot") for env in self.envs):
             return None
-        states = [env.snapshot() for env in self.envs]
+        states = []
+        for unit, env in enumerate(self.envs):
+            self.progress[0] = unit
+            states.append(env.snapshot())
         return None if any(state is None for state in states) else np.concatenate(states)
 
     @property
@@ -209,19 +219,20 @@ class Shard:
         """Put envs `first`, `first + 1`, ... of this shard back into states of `snapshot`."""
         per_unit = self.facts.envs_per_unit
         for offset in range(0, len(rows), per_unit):
-            unit = (first + offset) // per_unit
+            self.progress[0] = unit = (first + offset) // per_unit
             self.envs[unit].restore(rows[offset : offset + per_unit])
 
     def render(self, env: int) -> Any:
         """Return a picture of one env of this shard, or None."""
-        unit, inner = divmod(env, self.facts.envs_per_unit)
-        target = self.envs[unit]
+        self.progress[0], inner = divmod(env, self.facts.envs_per_unit)
+        target = self.envs[self.progress[0]]
         return target.render(inner) if isinstance(target, _Nested) else target.render()
 
     def close(self) -> None:
         """Close every env, also where one of them fails to; the first failure is raised then."""
         failed: Exception | None = None
-        for env in self.envs:
+        for unit, env in enumerate(self.envs):
+            self.progress[0] = unit
             try:
                 env.close()
             except Exception as error:

@@ -6,17 +6,18 @@ what envs say in infos) goes through a channel. The worker ends when the channel
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
-from pufferlib.errors import EnvError, PufferError
+from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization.channel import Channel, pickled
 from pufferlib.vectorization.shard import Facts, Shard
 from pufferlib.vectorization.shared import SharedRows
@@ -32,18 +33,20 @@ STACK_SIGNAL = signal.SIGUSR1  # makes a worker write its Python stack to stderr
 class Setup(NamedTuple):
     """What a worker must know to create its envs."""
 
+    number: int  # of the call that it answers
     worker: int
     first_unit: int
     num_units: int
     creator: bytes | None  # None: it came by fork
     path: list[str]
-    folder: str
+    folder: str | None
     num_threads: int
 
 
 class Binding(NamedTuple):
     """What a worker must know to map the shared memory; its descriptors come along."""
 
+    number: int  # of the call that it answers
     facts: Facts
     num_slots: int
     num_workers: int
@@ -61,16 +64,27 @@ class Failure(NamedTuple):
 
 def main(fd: str) -> None:
     """Run a worker in an interpreter of its own."""
+    run_and_leave(run_worker, Channel.of_fd(int(fd)))
+
+
+def run_and_leave(run: Callable[[Channel], None], channel: Channel) -> NoReturn:
+    """End this process with `run`: neither threads of envs nor exit handlers may hold it up."""
+    code = 1
     try:
-        run_worker(Channel.of_fd(int(fd)))
-    except SystemExit:
-        raise
+        run(channel)
+        code = 0
+    except SystemExit as leaving:
+        given = leaving.code
+        code = given if isinstance(given, int) else int(given is not None)
+        if isinstance(given, str):
+            sys.stderr.write(given + "\n")
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    sys.stdout.flush()
-    os._exit(0)  # no threads of envs may hold the process
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code & 0xFF)
 
 
 def run_worker(channel: Channel, creator: Callable[[], Any] | None = None) -> None:
@@ -80,7 +94,7 @@ def run_worker(channel: Channel, creator: Callable[[], Any] | None = None) -> No
         _prepare(setup)
         shard = _created(channel, setup, creator)
         if shard is None:
-            channel.receive()  # nothing can come; wait for the end
+            channel.receive()  # nothing can come: the parent reads the error and lets go
             return
         try:
             _Service(channel, shard, setup.worker).run()
@@ -93,7 +107,9 @@ def run_worker(channel: Channel, creator: Callable[[], Any] | None = None) -> No
 def _prepare(setup: Setup) -> None:
     signal.signal(signal.SIGINT, _ignore)  # Ctrl-C reaches every process; the parent decides
     sys.path[:] = setup.path
-    os.chdir(setup.folder)
+    if setup.folder is not None:
+        os.chdir(setup.folder)
+    faulthandler.enable(file=2)  # a crash says where
     faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
     if "torch" in sys.modules:  # by fork: its threads are not there any more
         sys.modules["torch"].set_num_threads(setup.num_threads)
@@ -112,20 +128,25 @@ def _created(channel: Channel, setup: Setup, creator: Callable[[], Any] | None) 
                 creator = cloudpickle.loads(setup.creator)
             except Exception as error:
                 raise EnvError(
-                    "`env_creator` must be something a worker can import, but "
-                    f"{type(error).__name__}: {error}"
+                    f"`env_creator` must be something a worker can import, but {one_line(error)}"
                 ) from error
-        shard = Shard(
-            creator,
-            setup.num_units,
-            setup.first_unit,
-            lambda count: channel.send(("created", count)),
-        )
+
+        def tell(count: int) -> None:
+            channel.send((setup.number, "created", count))
+
+        tell(0)  # from here on time counts
+        shard = Shard(creator, setup.num_units, setup.first_unit, tell)
     except Exception as error:
-        channel.send(("error", failure(error)))
+        channel.send((setup.number, "error", failure(error)))
         return None
-    channel.send(("ok", shard.facts))
+    channel.send((setup.number, "ok", shard.facts))
     return shard
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception as its name and message."""
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def failure(error: BaseException) -> Failure:
@@ -140,11 +161,12 @@ class _Service:
     def __init__(self, channel: Channel, shard: Shard, worker: int) -> None:
         self._channel, self._shard, self._worker = channel, shard, worker
         self._agent_ids: tuple[Any, ...] | None = None
+        self._num_turns = 0  # so far; the parent counts them too
 
     def run(self) -> None:
         binding, fds = self._channel.receive_with_fds()
         self._bind(binding, *fds)
-        self._channel.send(("ok", None))
+        self._channel.send((binding.number, "ok", None))
         flags, worker, channel = self._shared.flags, self._worker, self._channel
         own_fd, life_fd, spins = self._own_fd, channel.fileno(), binding.spins
         while True:
@@ -167,11 +189,12 @@ class _Service:
 
     def _step(self) -> None:
         flags, worker = self._shared.flags, self._worker
+        self._num_turns += 1
         try:
             message = self._stepped()
         except Exception as error:
             flags.finish(worker, RAISED, self._parent_fd)
-            self._channel.send(failure(error))
+            self._channel.send((self._num_turns, "raised", failure(error)))
             return
         if message is None:
             flags.finish(worker, SILENT, self._parent_fd)
@@ -202,16 +225,18 @@ class _Service:
             return None
         self._agent_ids = shard.agent_ids
         try:
-            return pickled((spoken, stats, ids))
+            return pickled((self._num_turns, "said", (spoken, stats, ids)))
         except Exception as error:
             slot = next((slot for slot, info in spoken.items() if not _can_leave(info)), 0)
-            raise EnvError(
-                f"env {shard.first_env + slot // shard.facts.agents_per_env}, `step`: `info` must "
-                f"be able to leave its worker, but cannot be pickled: {error}"
+            raise shard.broken(
+                "step",
+                f"`info` must be able to leave its worker, but cannot be pickled: "
+                f"{one_line(error)}",
+                slot,
             ) from error
 
     def _answer(self, message: tuple[Any, ...]) -> None:
-        call, *arguments = message
+        number, call, *arguments = message
         shard = self._shard
         value: Any = None
         try:
@@ -222,16 +247,18 @@ class _Service:
                 value = shard.snapshot()
             elif call == "restore":
                 if not shard.can_restore:
-                    raise PufferError("its envs cannot restore a state")
+                    raise UsageError(
+                        "Multiprocessing cannot restore a state: its envs cannot give one."
+                    )
                 shard.restore(*arguments)
             elif call == "render":
                 value = shard.render(*arguments)
             else:
                 assert call == "close"
                 shard.close()
-            reply = ("ok", value)
+            reply = (number, "ok", value)
         except Exception as error:
-            reply = ("error", failure(error))
+            reply = (number, "error", failure(error))
         self._channel.send(reply)
         if call == "close":
             raise SystemExit(0)

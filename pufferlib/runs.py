@@ -161,8 +161,10 @@ class Run:
     def read_config(self) -> Config:
         """Return the config that the run was started with."""
         try:
-            text = read_regular(self.folder / CONFIG, _MAX_CONFIG)
-            return Config.from_dict(json.loads(text))
+            values = json.loads(read_regular(self.folder / CONFIG, _MAX_CONFIG))
+            if not isinstance(values["name"], str):
+                raise ValueError("its config names no environment")
+            return Config.from_dict(values)
         except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise UsageError(

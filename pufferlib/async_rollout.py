@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pufferlib.config import BatchShape
-from pufferlib.pytorch import PolicySpaces, State, map_state, policy_step, reset_state, sample
+from pufferlib.pytorch import (
+    PolicySpaces,
+    State,
+    env_actions,
+    map_state,
+    policy_step,
+    reset_state,
+    sample,
+)
 from pufferlib.rollout import Carry, Rollout
 
 if TYPE_CHECKING:
@@ -79,6 +87,7 @@ class AsyncRollout(Rollout):
             self.action_masks[into] = stage.action_masks[rows]
         self.bootstrap[into] = bootstrap
         self.slots[into] = rows
+        self.agent_ids[into] = stage.agent_ids[rows]
         state = map_state(lambda part: part[rows], stage.states[0])
         if state is not None and self.states[0] is None:
             self.states[0] = map_state(
@@ -113,7 +122,8 @@ def collect_async(
             masks = torch.from_numpy(batch.masks).to(device)
             seen = observations if normalise is None else normalise(observations)
             before = map_state(lambda part: part[slots], state)  # noqa: B023 - used at once
-            output = policy_step(policy, seen, before, spaces)
+            agent_ids = rollout.stage.agent_ids[slots]
+            output = policy_step(policy, seen, before, spaces, agent_ids)
         with in_store:
             bootstrap = output.value.float().where(masks, 0.0)
             _keep_whole(rollout, batch.slots, bootstrap)
@@ -144,7 +154,7 @@ def collect_async(
             _write(state, slots, output.state)
             rollout.has_acted[batch.slots] = True
         with in_env:
-            vecenv.send(actions.cpu().numpy())
+            vecenv.send(env_actions(output, spaces.action, actions).cpu().numpy())
             batch = vecenv.recv()
         _absorb(vecenv, policy, spaces, rollout, batch, state, resets, profiler, normalise)
 
@@ -201,7 +211,7 @@ def _absorb(
                 final = normalise(final)
             memory = map_state(lambda part: part[rows], state)  # it lived this episode
             at = torch.from_numpy(rollout.steps[cut]).to(device)
-            value = policy_step(policy, final, memory, spaces).value
+            value = policy_step(policy, final, memory, spaces, stage.agent_ids[rows]).value
             stage.final_values[rows, at] = value.float()
     if state is not None and ended.any():
         _write(state, index, reset_state(map_state(lambda part: part[index], state), ends))

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
-from pufferlib.pytorch import mode, policy_spaces, policy_step, reset_state, sample
+from pufferlib.pytorch import (
+    env_actions,
+    mode,
+    policy_spaces,
+    policy_step,
+    reset_state,
+    sample,
+)
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -88,7 +95,8 @@ def _play(
         if deterministic:
             actions = mode(output, spaces.action, legal)
         else:
-            actions, _ = sample(output, spaces.action, legal, generator)
+            drawn, _ = sample(output, spaces.action, legal, generator)
+            actions = env_actions(output, spaces.action, drawn)
         env.send(actions.cpu().numpy())
         batch = env.recv()
         running += batch.rewards

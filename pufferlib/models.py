@@ -71,7 +71,7 @@ def make_policy(
             f"`separate` must be false with a memory, which is shared, but got {recurrent=}. "
             "Try recurrent='none'."
         )
-    observation, action = policy_spaces(env)
+    observation, action, _ = policy_spaces(env)
     policy_type: type[MLP] | type[CNN] | type[MultiInput] = MLP
     if observation.structured:
         policy_type = MultiInput

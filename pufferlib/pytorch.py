@@ -100,6 +100,7 @@ class PolicySpaces(NamedTuple):
 
     observation: ObservationLayout
     action: ActionLayout
+    num_agents: int = 1  # of one env: slot n is agent n % num_agents
 
 
 def layer_init(layer: LayerT, std: float = math.sqrt(2), bias: float = 0.0) -> LayerT:
@@ -124,7 +125,8 @@ def policy_spaces(env: Any) -> PolicySpaces:
             "`env` must have `observation_space` and `action_space`, but got "
             f"{type(env).__name__}. Try what `pufferlib.make` returns."
         )
-    return PolicySpaces(observation_layout(spaces[0]), action_layout(spaces[1]))
+    num_agents = getattr(env, "agents_per_env", 1)
+    return PolicySpaces(observation_layout(spaces[0]), action_layout(spaces[1]), num_agents)
 
 
 # --- observations ---------------------------------------------------------------------------------
@@ -186,10 +188,13 @@ def policy_step(
 ) -> PolicyOutput:
     """Ask `policy` about one step of B slots: observations `[B, *shape]`, its last state.
 
-    `agent_ids` `[B]` says which agent of its env each slot is; without it all are number 0.
+    `agent_ids` `[B]` says which agent of its env each slot is; without it the rows must be those of
+    whole envs in order.
     """
     batch = _first_tensor(observations).shape[0]
     inputs = unflatten_observations(observations, spaces.observation)
+    if agent_ids is None and _call_of(policy).agent_ids:
+        agent_ids = _agents_in_order(batch, spaces, observations)
     result = _asked(policy, inputs, _to_policy(policy, state), agent_ids)
     output = policy_output(result, batch, spaces.action)
     if output.state is None:
@@ -219,7 +224,9 @@ def policy_sequence(
     segments, horizon = _first_tensor(observations).shape[:2]
     if not takes_state(policy):
         flat = map_state(lambda x: x.flatten(0, 1), observations)
-        if agent_ids is not None:
+        if _call_of(policy).agent_ids:
+            if agent_ids is None:
+                agent_ids = _agents_in_order(segments, spaces, observations)
             agent_ids = agent_ids.repeat_interleave(horizon)
         return policy_step(policy, flat, None, spaces, agent_ids)
     module: Any = unwrapped(policy)
@@ -233,7 +240,9 @@ def policy_sequence(
         inputs = unflatten_observations(observations, spaces.observation)
         named = {}
         if _takes_agent_ids(type(module).forward_sequence):
-            named["agent_ids"] = _ids(agent_ids, inputs)
+            if agent_ids is None:
+                agent_ids = _agents_in_order(segments, spaces, observations)
+            named["agent_ids"] = agent_ids
         result = module.forward_sequence(inputs, _to_policy(policy, state), resets, **named)
         output = policy_output(result, segments * horizon, spaces.action)
         if output.state is None or _STATE_DIMS.get(module) is None:
@@ -308,7 +317,7 @@ def _takes_agent_ids(function: Any) -> bool:
 def _asked(policy: nn.Module, inputs: Observations, state: State, agent_ids: Tensor | None) -> Any:
     """Return what the policy returns for one step."""
     call = _call_of(policy)
-    named: dict[str, Any] = {"agent_ids": _ids(agent_ids, inputs)} if call.agent_ids else {}
+    named: dict[str, Any] = {"agent_ids": agent_ids} if call.agent_ids else {}
     if call.two_halves:
         module: Any = unwrapped(policy)
         return module.encode_observations(inputs, state, **named)
@@ -317,11 +326,9 @@ def _asked(policy: nn.Module, inputs: Observations, state: State, agent_ids: Ten
     return policy(inputs, **named)
 
 
-def _ids(agent_ids: Tensor | None, inputs: Observations) -> Tensor:
-    if agent_ids is not None:
-        return agent_ids
-    rows = _first_tensor(inputs)
-    return torch.zeros(rows.shape[0], dtype=torch.int64, device=rows.device)
+def _agents_in_order(count: int, spaces: PolicySpaces, observations: Observations) -> Tensor:
+    slots = torch.arange(count, device=_first_tensor(observations).device)
+    return slots % spaces.num_agents
 
 
 def _joined(steps: list[PolicyOutput], state: State) -> PolicyOutput:
@@ -403,7 +410,8 @@ def _batch_dims(
     if any(unclear):
         one_more = map_state(lambda rows: torch.cat((rows, rows[:1])), inputs)
         with torch.no_grad(), torch.random.fork_rng():
-            result = _asked(copy.deepcopy(unwrapped(policy)), one_more, None, None)
+            nobody = torch.zeros(batch + 1, dtype=torch.int64, device=tensors[0].device)
+            result = _asked(copy.deepcopy(unwrapped(policy)), one_more, None, nobody)
         for found, part, other in zip(options, tensors, _tensors(result[-1]), strict=True):
             found[:] = [d for d in found if other.shape[d] != part.shape[d]]
     for found, part in zip(options, tensors, strict=True):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pufferlib.pytorch import (
     PolicySpaces,
     State,
+    env_actions,
     map_state,
     policy_step,
     reset_state,
@@ -41,7 +42,7 @@ class Rollout:
         has_action_masks: bool,
     ) -> None:
         cells = (shape.segments, shape.horizon)
-        observation, action = spaces
+        observation, action = spaces.observation, spaces.action
         self.num_slots, self.horizon = num_slots, shape.horizon
         self.num_stretches = shape.segments // num_slots
         self.observations = torch.zeros(
@@ -64,6 +65,8 @@ class Rollout:
         self.resets = torch.zeros(cells, dtype=torch.bool, device=device)  # an episode begins
         self.masks = torch.ones(cells, dtype=torch.bool, device=device)
         self.bootstrap = torch.zeros(shape.segments, device=device)
+        slots = torch.arange(shape.segments, device=device) % num_slots
+        self.agent_ids = slots % spaces.num_agents  # [S]: which agent of its env each segment is
         self.states: list[State] = [None] * self.num_stretches  # before each stretch, [N, ...]
         self.all_present = True  # no slot was ever masked: losses may skip the masks
 
@@ -152,7 +155,7 @@ def collect(
                 rollout.logprobs[rows, t] = logprobs
                 rollout.values[rows, t] = output.value
             with in_env:
-                vecenv.send(actions.cpu().numpy())
+                vecenv.send(env_actions(output, spaces.action, actions).cpu().numpy())
                 batch = vecenv.recv()
             with in_store:
                 rollout.rewards[rows, t] = _to(device, batch.rewards)
@@ -195,7 +198,7 @@ def _final_values(
         final = normalise(final)
     memory = map_state(lambda part: part[index], state)  # not yet reset: it lived this episode
     values = torch.zeros(len(truncations), device=device)
-    values[index] = policy_step(policy, final, memory, spaces).value.float()
+    values[index] = policy_step(policy, final, memory, spaces, index % spaces.num_agents).value.float()
     return values
 
 
@@ -212,6 +215,7 @@ class Minibatch(NamedTuple):
     masks: Tensor | None
     action_masks: Tensor | None
     state: State
+    agent_ids: Tensor  # [M]
     weights: Tensor | None = None  # [M, 1], where segments were not drawn alike
 
     @property
@@ -291,6 +295,7 @@ def take(
         masks=None if rollout.all_present else pick(rollout.masks),
         action_masks=None if rollout.action_masks is None else pick(rollout.action_masks),
         state=map_state(pick, initial),
+        agent_ids=pick(rollout.agent_ids),
     )
 
 

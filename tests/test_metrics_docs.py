@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 import pufferlib
 from pufferlib.native import infos
+from pufferlib.selfplay import SelfPlay
+from pufferlib.vectorization import VectorEnv
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 ENTRY = re.compile(r"^### (.*)\n((?:- .*\n|  .*\n)*)", re.MULTILINE)
@@ -40,27 +43,42 @@ def entries() -> dict[str, str]:
     }
 
 
-def numbers(settings: dict[str, Any]) -> list[dict[str, float]]:
+def numbers(make: Callable[[], VectorEnv], settings: dict[str, Any]) -> list[dict[str, float]]:
     """Run two iterations; return what evaluate, train and mean_and_log say in the second."""
     tiny = {"batch_size": 1024, "num_steps": 16, "num_iterations": 2, "n_epochs": 2}
     with (
-        pufferlib.make("cartpole", num_envs=16, num_workers=1, seed=1) as env,
+        make() as env,
         pufferlib.PuffeRL(env, device="cpu", dashboard="off", **tiny, **settings) as trainer,
     ):
         while not trainer.done:
             told = [trainer.evaluate(), trainer.train(), trainer.mean_and_log()]
-    assert {"perf", "score"} <= told[0].keys()  # an episode has ended: nothing is left out
+    assert told[0]["episode_length"] > 0  # an episode has ended: nothing is left out
     return told
+
+
+def cartpole() -> VectorEnv:
+    return pufferlib.make("cartpole", num_envs=16, num_workers=1, seed=1)
+
+
+def against_itself() -> VectorEnv:
+    env = pufferlib.make("connect4", num_envs=16, num_workers=1, seed=1, opponent="self")
+    return SelfPlay(env, latest_share=0.0)
 
 
 @pytest.fixture(scope="module")
 def reported() -> list[dict[str, float]]:
-    return [*numbers({}), *numbers(ALL_OPTIONS)]
+    return [
+        *numbers(cartpole, {}),
+        *numbers(cartpole, ALL_OPTIONS),
+        *numbers(against_itself, {}),
+    ]
 
 
 def test_every_number_is_documented(reported: list[dict[str, float]]) -> None:
-    own = {metric.name for metric in infos()["cartpole"].metrics}  # in ocean.md, from its table
-    known = {*entries(), *own, *(f"env/{name}" for name in own)}
+    tables = [infos()[name].metrics for name in ("cartpole", "connect4")]  # in ocean.md
+    own = {metric.name for table in tables for metric in table}
+    known = {*entries(), *(f"env/{name}" for name in own)}
+    known |= {name.removeprefix("env/") for name in known}  # as `evaluate` calls them
     missing = {name for told in reported for name in told} - known
 
     assert sorted(missing) == [], "each needs an entry in docs/metrics.md"

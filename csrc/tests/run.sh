@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the C tests under sanitizers.
 #
-#   csrc/tests/run.sh            every csrc/tests/test_*.c under ASan + UBSan; pool and vec under TSan
+#   csrc/tests/run.sh            every csrc/tests/test_*.c under ASan + UBSan; IN_TSAN under TSan
 #   csrc/tests/run.sh vec snake  only test_vec.c and test_snake.c
 #
 # The core and the envs of envs.def are compiled once per sanitizer, into build/native/. A test of
@@ -23,7 +23,7 @@ declare -A SANITIZE=(
     [asan]="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
     [tsan]="-fsanitize=thread"
 )
-IN_TSAN=" pool vec "
+IN_TSAN=" pool vec flags "
 
 # Sanitizers lay out the address space themselves; some kernels randomise more than they allow for.
 FIXED=""

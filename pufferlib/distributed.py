@@ -7,7 +7,7 @@ has the slots of both. Everything here does nothing, at no cost, where there is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -47,6 +47,11 @@ class World:
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
+
+    @property
+    def total(self) -> Callable[[Tensor], Tensor] | None:
+        """`sum_`, or None where there is nobody to sum with."""
+        return None if self.size == 1 else self.sum_
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Replace gradients by their sums over all processes: one exchange of one flat tensor.
@@ -105,6 +110,35 @@ class World:
 
 
 ALONE = World()
+
+
+class SlotGenerator(torch.Generator):
+    """A generator for the slots of all processes: those who draw from it take their part of it."""
+
+    rank: int
+    size: int
+
+    def __new__(cls, device: torch.device, world: World) -> SlotGenerator:
+        generator = super().__new__(cls, device)  # type: ignore[call-arg]
+        generator.rank, generator.size = world.rank, world.size
+        return generator
+
+
+def joined_metrics(parts: list[dict[str, float]]) -> dict[str, float]:
+    """Return the metrics of several processes as those of all: means count by episodes."""
+    if len(parts) == 1:
+        return parts[0]
+    episodes = sum(part["episodes"] for part in parts)
+    out = {"episodes": episodes}
+    for name in dict.fromkeys(name for part in parts for name in part if name != "episodes"):
+        having = [part for part in parts if name in part]
+        if name in ("min_reward", "max_reward"):
+            out[name] = (min if name == "min_reward" else max)(part[name] for part in having)
+        else:
+            weights = [part["episodes"] or 1e-9 for part in having]
+            total = sum(part[name] * weight for part, weight in zip(having, weights, strict=True))
+            out[name] = total / sum(weights)
+    return out
 
 
 def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:

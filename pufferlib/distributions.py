@@ -264,7 +264,7 @@ def sample(
         logprobs = _chosen(log_probs, indices)
     if outputs.mean is not None:
         mean, std = outputs.mean.float(), _given(outputs.std).float()
-        noise = torch.empty_like(mean).normal_(generator=generator)
+        noise = _noise(mean, "normal_", generator)
         reals = torch.addcmul(mean, std, noise)
         density = _log_density(noise, std)
         if outputs.transforms:
@@ -413,6 +413,21 @@ def _padding(nvec: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tenso
     return columns.flatten().to(device), (choice >= counts).to(device)
 
 
+def _noise(like: Tensor, kind: str, generator: torch.Generator | None) -> Tensor:
+    """Return random numbers in the shape of `like`, one row for each row of a batch.
+
+    Where a generator serves the slots of several processes, each draws the numbers of all and takes
+    its own, so that a slot gets the same ones however many processes there are.
+    """
+    size, rank = getattr(generator, "size", 1), getattr(generator, "rank", 0)
+    if size == 1:
+        drawn: Tensor = getattr(torch.empty_like(like), kind)(generator=generator)
+        return drawn
+    rows = like.new_empty(size * len(like), *like.shape[1:])
+    getattr(rows, kind)(generator=generator)
+    return rows[rank * len(like) : (rank + 1) * len(like)]
+
+
 def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw an index from each last dimension by inverting the cumulative distribution.
 
@@ -422,7 +437,7 @@ def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
     """
     cumulative = log_probs.exp().cumsum(-1)
     total = cumulative[..., -1:]
-    uniform = torch.empty_like(total).uniform_(generator=generator)
+    uniform = _noise(total, "uniform_", generator)
     return (cumulative <= uniform * (total * (1 - 1e-6))).sum(-1)
 
 

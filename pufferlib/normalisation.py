@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pufferlib.distributed import ALONE, World
 from pufferlib.errors import UsageError
 from pufferlib.pytorch import unflatten_observations
 from pufferlib.spaces import Leaf, ObservationLayout
@@ -27,8 +28,9 @@ class Moments(nn.Module):
     mean: Tensor
     var: Tensor
 
-    def __init__(self, size: int, device: torch.device) -> None:
+    def __init__(self, size: int, device: torch.device, world: World = ALONE) -> None:
         super().__init__()
+        self._world = world
         # sums over millions of rows; only MPS knows no float64
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self.register_buffer("count", torch.zeros((), dtype=dtype, device=device))
@@ -51,6 +53,8 @@ class Moments(nn.Module):
             divisor = count.clamp(min=1)
             mean = rows.where(kept, 0.0).sum(0) / divisor
             var = (rows - mean).where(kept, 0.0).square().sum(0) / divisor
+        if self._world.size > 1:
+            count, mean, var = self._joined(count, mean, var)
         total = (self.count + count).clamp(min=1)
         share = count / total
         offset = mean - self.mean
@@ -62,6 +66,14 @@ class Moments(nn.Module):
         self.var.copy_(var.where(sound, self.var))
         self.count.add_(count)
 
+    def _joined(self, count: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the moments of the rows of all processes."""
+        total = self._world.sum_(count.clone())
+        divisor = total.clamp(min=1)
+        middle = self._world.sum_(mean * count) / divisor
+        squares = self._world.sum_((var + (mean - middle).square()) * count)
+        return total, middle, squares / divisor
+
 
 class ObservationNorm(nn.Module):
     """Shifts and scales the Box leaves of floats in rows of observations, clipped to +-CLIP.
@@ -70,7 +82,9 @@ class ObservationNorm(nn.Module):
     difference but that of the numbers. Before the first `update` rows are only clipped.
     """
 
-    def __init__(self, layout: ObservationLayout, device: torch.device = CPU) -> None:
+    def __init__(
+        self, layout: ObservationLayout, device: torch.device = CPU, world: World = ALONE
+    ) -> None:
         super().__init__()
         self._layout = layout
         self._leaves = [
@@ -81,7 +95,7 @@ class ObservationNorm(nn.Module):
                 "`norm_obs` must find a Box of floats among the observations, but got "
                 f"{layout.space}. Try norm_obs=False."
             )
-        self.moments = nn.ModuleList(Moments(leaf.size, device) for leaf in self._leaves)
+        self.moments = nn.ModuleList(Moments(leaf.size, device, world) for leaf in self._leaves)
         self._factors: list[tuple[Tensor, Tensor]] = []
         self._refresh()
 
@@ -137,10 +151,12 @@ class RewardNorm(nn.Module):
 
     returns: Tensor
 
-    def __init__(self, num_slots: int, gamma: float, device: torch.device) -> None:
+    def __init__(
+        self, num_slots: int, gamma: float, device: torch.device, world: World = ALONE
+    ) -> None:
         super().__init__()
         self.gamma = gamma
-        self.moments = Moments(1, device)
+        self.moments = Moments(1, device, world)
         self.register_buffer("returns", torch.zeros(num_slots, device=device))
 
     @torch.no_grad()
@@ -149,16 +165,26 @@ class RewardNorm(nn.Module):
         return rewards * (self.moments.var + _EPSILON).rsqrt().to(rewards.dtype)
 
     @torch.no_grad()
-    def update(self, rewards: Tensor, ends: Tensor, masks: Tensor | None = None) -> None:
-        """Learn from the next rewards `[N, T]` of every slot; `ends` is true where episodes end."""
+    def update(
+        self,
+        rewards: Tensor,
+        ends: Tensor,
+        masks: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> None:
+        """Learn from the next rewards `[N, T]` of every slot; `ends` is true where episodes end.
+
+        With `slots` `[N]` the rows are those of some slots only, each named once.
+        """
         if masks is not None:
             rewards = rewards.where(masks, 0.0)
         goes_on = self.gamma * (~ends).to(rewards.dtype)
         sums = torch.empty_like(rewards)
-        last = self.returns
+        last = self.returns if slots is None else self.returns[slots]
         for t in range(rewards.shape[1]):
             now = last + rewards[:, t]
             sums[:, t] = now
             last = now * goes_on[:, t]
         self.moments.update(sums.reshape(-1, 1), None if masks is None else masks.reshape(-1))
-        self.returns.copy_(last.where(last.isfinite(), 0.0))
+        last = last.where(last.isfinite(), 0.0)
+        self.returns[slice(None) if slots is None else slots] = last

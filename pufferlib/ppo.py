@@ -8,6 +8,7 @@ others: they scale each step's part of the loss, and None is 1 for all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -113,8 +114,24 @@ def clipfrac(ratio: Tensor, clip_coef: float, masks: Tensor | None = None) -> Te
     return _mean(((ratio - 1).abs() > clip_coef).float(), masks)
 
 
-def normalise_advantages(advantages: Tensor, masks: Tensor | None = None) -> Tensor:
-    """Shift and scale to mean 0 and standard deviation 1; masked steps become 0."""
+def normalise_advantages(
+    advantages: Tensor,
+    masks: Tensor | None = None,
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Shift and scale to mean 0 and standard deviation 1; masked steps become 0.
+
+    Where several processes have a part of the steps each, `total` sums a tensor over all of them.
+    """
+    if total is not None:
+        counts = torch.ones_like(advantages, dtype=torch.bool) if masks is None else masks
+        kept = advantages.double().where(counts, 0.0)
+        count, sum_ = total(torch.stack((counts.sum().double(), kept.sum())))
+        count = count.clamp(min=1)
+        offsets = (kept - sum_ / count).where(counts, 0.0)
+        std = (total(offsets.square().sum()) / count).sqrt()
+        normalised: Tensor = (offsets / (std + 1e-8)).to(advantages.dtype)
+        return normalised
     if masks is None:
         std, mean = torch.std_mean(advantages, correction=0)
         return (advantages - mean) / (std + 1e-8)
@@ -122,18 +139,36 @@ def normalise_advantages(advantages: Tensor, masks: Tensor | None = None) -> Ten
     return offsets / (_mean(offsets.square(), masks).sqrt() + 1e-8)
 
 
-def explained_variance(values: Tensor, returns: Tensor, masks: Tensor | None = None) -> Tensor:
+def explained_variance(
+    values: Tensor,
+    returns: Tensor,
+    masks: Tensor | None = None,
+    total: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Return 1 - Var[returns - values] / Var[returns]: 1 is perfect, 0 no better than a constant.
 
-    It is nan where all returns are equal.
+    It is nan where all returns are equal. `total` is as in `normalise_advantages`.
     """
-    spread = _variance(returns, masks)
-    explained = 1 - _variance(returns - values, masks) / spread
+    spread = _variance(returns, masks, total)
+    explained = 1 - _variance(returns - values, masks, total) / spread
     return explained.where(spread > 0, torch.nan)
 
 
-def _variance(x: Tensor, masks: Tensor | None) -> Tensor:
-    return _mean((x - _mean(x, masks)).square(), masks)
+def _variance(x: Tensor, masks: Tensor | None, total: Callable[[Tensor], Tensor] | None) -> Tensor:
+    middle = _mean_of_all(x, masks, total)
+    return _mean_of_all((x - middle).square(), masks, total)
+
+
+def _mean_of_all(
+    x: Tensor, masks: Tensor | None, total: Callable[[Tensor], Tensor] | None
+) -> Tensor:
+    """Return the mean over the steps of all processes that count."""
+    if total is None:
+        return _mean(x, masks)
+    count = x.new_tensor(x.numel()) if masks is None else masks.sum().to(x.dtype)
+    kept = x if masks is None else x.where(masks, 0.0)
+    sums: Tensor = total(torch.stack((kept.sum(), count)))
+    return sums[0] / sums[1].clamp(min=1)
 
 
 def _mean(x: Tensor, masks: Tensor | None, weights: Tensor | None = None) -> Tensor:

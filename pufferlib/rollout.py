@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pufferlib.distributed import ALONE, World
 from pufferlib.pytorch import (
     PolicySpaces,
     State,
@@ -83,6 +84,27 @@ class Rollout:
             return part
         slots = part.view(self.num_slots, self.num_stretches, self.horizon)
         return slots.transpose(0, 1).flatten(0, 1)
+
+    # Segments are counted over all processes as if one had all slots, rank by rank.
+
+    def is_own(self, segments: Tensor, world: World) -> Tensor:
+        """Return which of some segments of all processes are this one's."""
+        return segments % (self.num_slots * world.size) // self.num_slots == world.rank
+
+    def own_segments(self, segments: Tensor, world: World) -> Tensor:
+        """Return the rows here of those segments of all processes that are this one's."""
+        if world.size == 1:
+            return segments
+        own = segments[self.is_own(segments, world)]
+        stretch, slot = own // (self.num_slots * world.size), own % self.num_slots
+        return stretch * self.num_slots + slot
+
+    def join_segments(self, part: Tensor, world: World) -> Tensor:
+        """Return what each process has for its segments [S] as one tensor for all of them."""
+        if world.size == 1:
+            return part
+        rows = world.join_rows(part).view(world.size, self.num_stretches, self.num_slots)
+        return rows.transpose(0, 1).flatten()
 
     def initial_state(self) -> State:
         """Return the recurrent state before each segment, [S, ...]; None if there is none."""
@@ -198,7 +220,8 @@ def _final_values(
         final = normalise(final)
     memory = map_state(lambda part: part[index], state)  # not yet reset: it lived this episode
     values = torch.zeros(len(truncations), device=device)
-    values[index] = policy_step(policy, final, memory, spaces, index % spaces.num_agents).value.float()
+    agent_ids = index % spaces.num_agents
+    values[index] = policy_step(policy, final, memory, spaces, agent_ids).value.float()
     return values
 
 
@@ -239,13 +262,23 @@ class Minibatch(NamedTuple):
 
 
 def minibatches(
-    rollout: Rollout, advantages: Tensor, size: int, generator: torch.Generator
+    rollout: Rollout,
+    advantages: Tensor,
+    size: int,
+    generator: torch.Generator,
+    world: World = ALONE,
 ) -> Iterator[Minibatch]:
-    """Yield all segments in random order, `size` at a time."""
-    order = torch.randperm(len(advantages), generator=generator).to(advantages.device)
+    """Yield all segments in random order, `size` at a time.
+
+    With several processes `size` counts the segments of all, drawn alike everywhere, and each
+    process gets those that are its own, which may be none.
+    """
+    total = len(advantages) * world.size
+    order = torch.randperm(total, generator=generator).to(advantages.device)
     returns, initial = advantages + rollout.values, rollout.initial_state()
-    for first in range(0, len(order), size):
-        yield take(rollout, order[first : first + size], advantages, returns, initial)
+    for first in range(0, total, size):
+        chosen = rollout.own_segments(order[first : first + size], world)
+        yield take(rollout, chosen, advantages, returns, initial)
 
 
 def prioritised_minibatches(
@@ -254,6 +287,7 @@ def prioritised_minibatches(
     size: int,
     count: int,
     generator: torch.Generator,
+    world: World = ALONE,
     *,
     alpha: float,
     beta: float,
@@ -264,16 +298,19 @@ def prioritised_minibatches(
     Its weight, (segments * odds) ** -beta, makes up for that: at beta 1 the weighted mean over a
     minibatch is that over the rollout, on average (Schaul et al. 2016).
     """
-    segments = len(advantages)
+    segments = len(advantages) * world.size
     # drawn on the CPU, like every order: the same whatever the device
-    odds = advantages.abs().mean(1).cpu().double().nan_to_num(0.0) ** alpha + 1e-6
+    sizes = rollout.join_segments(advantages.abs().mean(1).cpu(), world)
+    odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
     odds = odds / odds.sum()
     weights = ((segments * odds) ** -beta).float().to(advantages.device)
     returns, initial = advantages + rollout.values, rollout.initial_state()
     drawn = torch.multinomial(odds, count * size, replacement=True, generator=generator)
     for chosen in torch.split(drawn.to(advantages.device), size):
-        minibatch = take(rollout, chosen, advantages, returns, initial)
-        yield minibatch._replace(weights=weights.index_select(0, chosen).unsqueeze(1))
+        own = rollout.own_segments(chosen, world)
+        minibatch = take(rollout, own, advantages, returns, initial)
+        picked = weights[chosen[rollout.is_own(chosen, world)]]
+        yield minibatch._replace(weights=picked.unsqueeze(1))
 
 
 def take(

@@ -29,8 +29,10 @@ from torch import Tensor, nn
 
 from pufferlib import checkpoint, native
 from pufferlib.advantage import compute_advantages
+from pufferlib.async_rollout import AsyncRollout, collect_async
 from pufferlib.config import TrainConfig, check_train
 from pufferlib.dashboard import Dashboard, make_dashboard
+from pufferlib.distributed import SlotGenerator, World, join_world, joined_metrics
 from pufferlib.errors import CheckpointError, NonFiniteError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
@@ -98,10 +100,10 @@ class PuffeRL:
         **settings: Any,
     ) -> None:
         _check_env(env)
-        self.config = _fitted_config(settings, env.num_agents)
-        self.env = env
-        self.shape = check_train(self.config, env.num_agents)
-        self.device = _device(self.config.device)
+        self.world = join_world(str(settings.get("device", "auto")))
+        self.config = _fitted_config(settings, env.num_agents * self.world.size)
+        self.shape = check_train(self.config, env.num_agents * self.world.size)
+        self.device = _device(self.config.device, self.world)
         if self.device.type == "cpu":
             native.keep_memory()  # 15 to 40 % of an update went into fresh pages
         self.spaces = policy_spaces(env)
@@ -109,9 +111,11 @@ class PuffeRL:
             torch.manual_seed(self.config.seed)
             self.policy = (make_policy(env) if policy is None else policy).to(self.device)
         prepare_policy(self.policy)
+        self.world.copy_from_first((*self.policy.parameters(), *self.policy.buffers()))
         # one pass over all segments must not depend on the device, so the order is drawn on the CPU
         self._order_rng = torch.Generator().manual_seed(self.config.seed)
-        self._sample_rng = torch.Generator(self.device).manual_seed(self.config.seed + 1)
+        self._sample_rng = SlotGenerator(self.device, self.world)
+        self._sample_rng.manual_seed(self.config.seed + 1)
         self._runner = self._compiled(self.policy)
         self._parameters = [p for p in self.policy.parameters() if p.requires_grad]
         if not self._parameters:
@@ -122,30 +126,72 @@ class PuffeRL:
         self._set_threads()
         self.engine = "torch"
 
-        self.rollout = Rollout(
-            self.shape, env.num_agents, self.spaces, self.device, env.action_masks is not None
-        )
         self.iteration = 0
         self.steps = 0
         self._uptime = 0.0  # of earlier parts of the run, before a checkpoint
-        self._episode_log: dict[str, float] = {}  # of the last rollout in which any ended
         self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
-        self._has_rollout = False
         self._has_warned = False  # of something that is not finite
         self.observation_norm: ObservationNorm | None = None
         self._reward_norm: RewardNorm | None = None
         if self.config.norm_obs:
-            self.observation_norm = ObservationNorm(self.spaces.observation, self.device)
-        if self.config.norm_reward:
-            self._reward_norm = RewardNorm(env.num_agents, self.config.gamma, self.device)
+            self.observation_norm = ObservationNorm(
+                self.spaces.observation, self.device, self.world
+            )
         self._profiler = Profiler()
         self._monitor = SystemMonitor()
-        self._logger = SafeLogger(_as_loggers(logger))
+        self._logger = SafeLogger(_as_loggers(logger) if self.world.is_first else [])
         self._dashboard: Dashboard | None = None
         self._closed = False
-        self._carry = self._start_env()
+        self._begin_on(env)
         self._started = self._last_evaluate = self._last_log = time.perf_counter()
+
+    @property
+    def env(self) -> VectorEnv:
+        """What is trained on; another of the same spaces may take its place between iterations.
+
+        So a curriculum goes from task to task with weights, optimizer, counters and schedule as
+        they are. Its episodes begin anew. The caller closes the old one and the new one.
+        """
+        return self._env
+
+    @env.setter
+    def env(self, env: VectorEnv) -> None:
+        _check_env(env)
+        spaces = policy_spaces(env)
+        for noun in ("observation", "action"):
+            own, new = getattr(self.spaces, noun), getattr(spaces, noun)
+            if _rows_of(own) != _rows_of(new):
+                raise UsageError(
+                    f"`env` must have the {noun} space of the env before, {own.space}, but has "
+                    f"{new.space}."
+                )
+        self.shape = check_train(self.config, env.num_agents * self.world.size)
+        self.spaces = spaces
+        self._begin_on(env)
+
+    def _begin_on(self, env: VectorEnv) -> None:
+        """Make what depends on the number of slots, and start the first episodes."""
+        self._env = env
+        slots = self.world.gather(env.num_agents)
+        if set(slots) != {env.num_agents}:
+            raise UsageError(f"every process must have as many slots, but they have {slots}.")
+        shape = self.shape._replace(segments=self.shape.segments // self.world.size)
+        is_whole = getattr(env, "batch_slots", env.num_agents) == env.num_agents
+        self.rollout = (Rollout if is_whole else AsyncRollout)(
+            shape, env.num_agents, self.spaces, self.device, env.action_masks is not None
+        )
+        self._collect: Any = collect if is_whole else collect_async
+        if self.config.norm_reward:
+            before = self._reward_norm
+            self._reward_norm = RewardNorm(
+                env.num_agents, self.config.gamma, self.device, self.world
+            )
+            if before is not None:
+                self._reward_norm.moments.load_state_dict(before.moments.state_dict())
+        self._has_rollout = False
+        self._episode_log: dict[str, float] = {}  # of the last rollout in which any ended
+        self._carry = self._start_env()
 
     # ---- The three calls of an iteration -------------------------------------------------------
 
@@ -155,8 +201,10 @@ class PuffeRL:
         Where none finished, those of the last rollout in which any did are repeated.
         """
         self._has_rollout = False
+        if hasattr(self.env, "note_policy"):  # self-play
+            self.env.note_policy(self.policy, self.iteration, self.observation_norm)
         with self._autocast():
-            self._carry = collect(
+            self._carry = self._collect(
                 self.env,
                 self._runner,
                 self.spaces,
@@ -172,7 +220,7 @@ class PuffeRL:
             self._prepare_rollout()
         self.steps += self.config.batch_size
         self._has_rollout = True
-        episodes = self.env.drain_metrics()
+        episodes = joined_metrics(self.world.gather(self.env.drain_metrics()))
         self._num_episodes = episodes.pop("episodes")
         if self._num_episodes:
             self._episode_log = episodes
@@ -195,6 +243,7 @@ class PuffeRL:
                 rollout.values,
                 advantages + rollout.values,
                 None if rollout.all_present else rollout.masks,
+                self.world.total,
             )
         with self._profiler("update"):
             rows: list[Tensor] = []
@@ -204,10 +253,14 @@ class PuffeRL:
                     advantages = self._advantages(self._ratios())
                 for minibatch in islice(self._pass(advantages, now), updates - len(rows)):
                     rows.append(self._update(minibatch, now))
+                    if config.target_kl is not None:
+                        self._sum_losses(rows[-1:])
                 if config.target_kl is not None and rows[-1][_LOSSES.index("approx_kl")] > (
                     config.target_kl
                 ):
                     break
+            if config.target_kl is None:
+                self._sum_losses(rows)
             numbers = torch.cat((*rows, variance.view(1))).cpu().numpy()  # the one wait for a GPU
         table = numbers[:-1].reshape(len(rows), len(_NUMBERS))
         self._note_fault(update_fault(_NUMBERS, table))
@@ -264,7 +317,12 @@ class PuffeRL:
         if self._reward_norm is not None:
             ends = rollout.terminals | rollout.truncations
             parts = (rewards, ends) if masks is None else (rewards, ends, masks)
-            self._reward_norm.update(*map(rollout.by_slot, parts))
+            if isinstance(rollout, AsyncRollout):
+                for rows, slots in rollout.waves():
+                    own = None if masks is None else masks[rows]
+                    self._reward_norm.update(rewards[rows], ends[rows], own, slots)
+            else:
+                self._reward_norm.update(*map(rollout.by_slot, parts))
             rewards.copy_(self._reward_norm(rewards))
         if config.reward_clip is not None:
             rewards.clamp_(-config.reward_clip, config.reward_clip)
@@ -296,7 +354,7 @@ class PuffeRL:
     def _ratios(self) -> Tensor:
         """Return how much likelier the present policy makes each action of the rollout, [S, T]."""
         rollout, initial = self.rollout, self.rollout.initial_state()
-        numbers = torch.arange(self.shape.segments, device=self.device)
+        numbers = torch.arange(len(rollout.values), device=self.device)
         ratios = []
         for chosen in torch.split(numbers, self.shape.minibatch_segments):
             part = take(rollout, chosen, rollout.values, rollout.values, initial)
@@ -318,13 +376,14 @@ class PuffeRL:
         """Yield as many minibatches as the rollout has segments for."""
         size, rng = self.shape.minibatch_segments, self._order_rng
         if self.config.prio_alpha == 0:
-            return minibatches(self.rollout, advantages, size, rng)
+            return minibatches(self.rollout, advantages, size, rng, self.world)
         return prioritised_minibatches(
             self.rollout,
             advantages,
             size,
             self._updates_per_pass,
             rng,
+            self.world,
             alpha=self.config.prio_alpha,
             beta=now.prio_beta,
         )
@@ -332,23 +391,36 @@ class PuffeRL:
     def _update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
         """Take one optimizer step; return its `_NUMBERS` as one tensor."""
         losses = self._gradients(minibatch, now)
+        self.world.sum_gradients(self._parameters)
         norm = self._step()
         return torch.cat((losses, norm.view(1)))
 
+    def _sum_losses(self, rows: list[Tensor]) -> None:
+        """Replace what this process has of the losses of updates by what all have together."""
+        if self.world.size > 1:
+            losses = self.world.sum_(torch.stack(rows)[:, : len(_LOSSES)].contiguous())
+            for row, own in zip(rows, losses, strict=True):
+                row[: len(_LOSSES)] = own
+
     def _gradients(self, minibatch: Minibatch, now: Schedule) -> Tensor:
-        """Leave the gradients of the minibatch's loss in the parameters; return its `_LOSSES`."""
+        """Leave the gradients of the minibatch's loss in the parameters; return its `_LOSSES`.
+
+        With several processes both are this one's part of what all have together.
+        """
+        world, pieces = self.world, self.config.gradient_accumulation
         for parameter in self._parameters:
             parameter.grad = None
         if self.config.norm_adv:
-            normalised = normalise_advantages(minibatch.advantages, minibatch.masks)
+            normalised = normalise_advantages(minibatch.advantages, minibatch.masks, world.total)
             minibatch = minibatch._replace(advantages=normalised)
-        if self.config.gradient_accumulation == 1:
+        if pieces == 1 and world.size == 1:
             parts = self._loss(minibatch, now)
             parts.loss.backward()  # type: ignore[no-untyped-call]
             return torch.stack(parts[1:])
-        losses = []
-        for piece in minibatch.split(self.config.gradient_accumulation):
-            parts, share = self._loss(piece, now), piece.size / minibatch.size
+        size = world.sum_(torch.as_tensor(minibatch.size, dtype=torch.float32, device=self.device))
+        losses = [torch.zeros(len(_LOSSES), device=self.device)]
+        for piece in minibatch.split(min(pieces, len(minibatch.actions))):
+            parts, share = self._loss(piece, now), piece.size / size
             (parts.loss * share).backward()  # type: ignore[no-untyped-call]
             losses.append(torch.stack(parts[1:]) * share)
         return torch.stack(losses).sum(0)
@@ -490,7 +562,9 @@ class PuffeRL:
 
         `metadata` is any JSON value; `load_checkpoint` returns it.
         """
-        checkpoint.save(path, self._tensors(), self._facts(), metadata)
+        tensors, facts = self._tensors(), self._facts()  # all processes have a part in them
+        if self.world.is_first:
+            checkpoint.save(path, tensors, facts, metadata)
 
     def load_checkpoint(self, path: str | Path, weights_only: bool = False) -> Any:
         """Take over what `save_checkpoint` wrote for the same policy; return its metadata.
@@ -540,15 +614,15 @@ class PuffeRL:
 
     def _resume_env(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Put the envs, and the policy's memory of them, back to where they were."""
-        resets = tensors["carry/resets"].to(self.device)
+        resets = self.world.own_rows(tensors["carry/resets"]).to(self.device)
         if resets.shape != self._carry.resets.shape or resets.dtype != torch.bool:
             raise CheckpointError(
                 f"the checkpoint must be of {len(self._carry.resets)} slots, but has "
                 f"{resets.numel()}. Try the number of envs that it was saved with."
             )
         state = checkpoint.unpack(facts["state"], tensors, "state/")
-        state = map_state(lambda part: part.to(self.device), state)
-        self.env.restore(tensors["env/state"].numpy())
+        state = map_state(lambda part: self.world.own_rows(part).to(self.device), state)
+        self.env.restore(self.world.own_rows(tensors["env/state"]).numpy())
         batch = self.env.recv()
         self._carry = Carry(batch, state, resets)
         _, after = self.predict(batch.observations, state)  # whether the policy can go on from it
@@ -570,6 +644,9 @@ class PuffeRL:
 
     def _restore_modules(self, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
         modules = self._modules()
+        if "reward_norm/returns" in tensors:
+            returns = self.world.own_rows(tensors["reward_norm/returns"])
+            tensors = {**tensors, "reward_norm/returns": returns}
         for name in names:
             if name in modules:
                 checkpoint.restore_module(modules[name], tensors, f"{name}/")
@@ -583,9 +660,12 @@ class PuffeRL:
         tensors["rng/torch"] = torch.get_rng_state()
         env_state = self.env.snapshot()
         if env_state is not None:
-            tensors["env/state"] = torch.from_numpy(env_state)
-            tensors["carry/resets"] = self._carry.resets
-            tensors |= checkpoint.pack(self._carry.state, "state/")[1]
+            join = self.world.join_rows
+            tensors["env/state"] = join(torch.from_numpy(env_state))
+            tensors["carry/resets"] = join(self._carry.resets)
+            tensors |= checkpoint.pack(map_state(join, self._carry.state), "state/")[1]
+        if "reward_norm/returns" in tensors:
+            tensors["reward_norm/returns"] = self.world.join_rows(tensors["reward_norm/returns"])
         return tensors
 
     def _modules(self) -> dict[str, nn.Module]:
@@ -613,7 +693,7 @@ class PuffeRL:
         """The display of this run, begun when first asked for."""
         if self._dashboard is None:
             self._dashboard = make_dashboard(
-                self.config.dashboard,
+                self.config.dashboard if self.world.is_first else "off",
                 env_name=self.env.name or type(self.env).__name__,
                 num_parameters=self.num_parameters,
                 device=str(self.device),
@@ -649,8 +729,12 @@ class PuffeRL:
         self.close()
 
     def _start_env(self) -> Carry:
-        if getattr(self.env, "_next_seed", None) is None:
-            self.env.seed(self.config.seed)
+        seed = getattr(self.env, "_next_seed", None)
+        seed = self.config.seed if seed is None else seed
+        before = self.world.rank * self.env.num_agents // getattr(self.env, "agents_per_env", 1)
+        if before and not (hasattr(self.env, "place") and self.env.place(before)):
+            seed = native.env_seed(seed, self.world.rank << 32) % 2**32
+        self.env.seed(seed)
         self.env.reset()
         return begin(self.env, self.device)
 
@@ -697,6 +781,17 @@ def _signature() -> inspect.Signature:
 PuffeRL.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
+def _rows_of(layout: Any) -> tuple[Any, ...]:
+    """Return what a policy depends on in a layout; bounds of observations are no part of it."""
+    leaves = [(leaf.path, leaf.kind, leaf.shape, leaf.dtype, leaf.nvec) for leaf in layout.leaves]
+    bounds = [
+        part.tolist()
+        for part in (getattr(layout, "low", None), getattr(layout, "high", None))
+        if part is not None
+    ]
+    return layout.shape, layout.dtype, leaves, bounds
+
+
 def _check_env(env: Any) -> None:
     missing = [name for name in ("reset", "send", "recv", "num_agents") if not hasattr(env, name)]
     if missing:
@@ -723,9 +818,11 @@ def _between(start: float, final: float | None, progress: float) -> float:
     return start if final is None else start + (final - start) * progress
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, world: World) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and world.size > 1:
+        name = f"cuda:{world.local_rank}"
     try:
         device = torch.device(name)
     except RuntimeError:

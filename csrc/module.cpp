@@ -1,4 +1,4 @@
-// module.cpp - the Python binding of the C core, and the only file that includes Python.
+// module.cpp - the Python binding of the C core; only this and loop.cpp include Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <stdexcept>
+
+#include "loop.h"
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -390,6 +392,7 @@ NB_MODULE(_core, module) {
         .def("progress", &Flags::progress, "worker"_a)
         .def("revoke", &Flags::revoke, "worker"_a)
         .def("progress_word", &Flags::progress_word, "worker"_a);
+    bind_loop(module);
     nb::class_<Vec>(module, "Vec")
         .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&, bool>(),
              "name"_a, "num_envs"_a, "num_threads"_a, "params"_a, "double_buffer"_a = false)

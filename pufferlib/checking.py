@@ -318,7 +318,7 @@ class _Check:
                 try:
                     result = self._stepped(rows, step_env)
                 except Exception as error:
-                    self._add("error", str(rows._raised("step", error)))
+                    self._add("error", str(rows.raised("step", error)))
                     return
                 if isinstance(rows, SingleAgent):
                     self._judge_one(rows, result)

@@ -128,18 +128,21 @@ def finished(
 
 
 class EpisodeTracker:
-    """Sums rewards and steps per slot, for vector envs that do not do so themselves."""
+    """Sums rewards and steps per slot, for vector envs that do not do so themselves.
+
+    Whoever adds to `returns` and `lengths` itself calls `close` where `step` would be called.
+    """
 
     def __init__(self, num_slots: int) -> None:
-        self._returns = np.zeros(num_slots, dtype=np.float64)
-        self._lengths = np.zeros(num_slots, dtype=np.int64)
+        self.returns = np.zeros(num_slots, dtype=np.float64)
+        self.lengths = np.zeros(num_slots, dtype=np.int64)
         self.reset()
 
     def reset(self) -> None:
         """Forget running episodes and statistics."""
         self.stats = EpisodeStats()
-        self._returns[:] = 0
-        self._lengths[:] = 0
+        self.returns[:] = 0
+        self.lengths[:] = 0
         self._started = time.perf_counter()
 
     def step(
@@ -149,15 +152,19 @@ class EpisodeTracker:
 
         Returns slot -> info of those that ended, as `finished` does.
         """
-        self._returns += rewards
-        self._lengths += masks
+        self.returns += rewards
+        self.lengths += masks
+        return self.close(ended)
+
+    def close(self, ended: NDArray[Any]) -> dict[int, dict[str, Any]]:
+        """Close episodes where `ended`, and return their infos."""
         if not ended.any():
             return {}
         seconds = time.perf_counter() - self._started
-        infos = finished(ended, self._returns, self._lengths, seconds)
+        infos = finished(ended, self.returns, self.lengths, seconds)
         for info in infos.values():
             self.stats.add(info["episode"]["r"], info["episode"]["l"])
-        self._returns[ended], self._lengths[ended] = 0, 0
+        self.returns[ended], self.lengths[ended] = 0, 0
         return infos
 
     def drain(self) -> EpisodeStats:

@@ -365,6 +365,7 @@ def fresh_seed() -> int:
 
 
 Flags = _core.Flags  # turns in shared memory, see csrc/flags.h
+Loop = _core.Loop  # over Python envs, see csrc/loop.cpp
 flags_bytes = _core.flags_bytes
 
 

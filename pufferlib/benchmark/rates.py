@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pufferlib.errors import UsageError
 from pufferlib.registry import make
 from pufferlib.spaces import action_layout
+from pufferlib.vectorization.measuring import random_rows
 from pufferlib.vectorization.threads import Threads
 
 if TYPE_CHECKING:
@@ -130,15 +131,5 @@ def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, 
 
 def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
     """Draw `count` rows of actions for every slot, always the same ones."""
-    layout = action_layout(vecenv.action_space)
-    rng = np.random.default_rng(0)
-    slots = vecenv.num_agents
-    low, high = np.maximum(layout.low, -1e3), np.minimum(layout.high, 1e3)
-    out = []
-    for _ in range(count):
-        rows = np.empty((slots, *layout.shape), layout.dtype)
-        indices, reals = layout.split(rows)
-        indices[...] = rng.integers(0, layout.nvec, indices.shape)
-        reals[...] = rng.uniform(low, high, reals.shape)
-        out.append(rows)
-    return out
+    layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
+    return [random_rows(layout, vecenv.num_agents, rng) for _ in range(count)]

@@ -104,7 +104,7 @@ class AgentDicts(Emulated):
         try:
             result = self._step_env(chosen)
         except Exception as error:
-            raise self._raised("step", error) from error
+            raise self.raised("step", error) from error
         observations, rewards, terminated, truncated, infos = self._parts(result)
         before = [(id, slot) for id, slot in self._slot_of.items() if self.masks[slot]]
         ends = {}

@@ -6,6 +6,7 @@ errors are the same for all of them and stand here.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -106,7 +107,7 @@ class Emulated(PufferEnv):
                 self.env.seed(seed)
             return self.env.reset()
         except Exception as error:
-            raise self._raised("reset", error) from error
+            raise self.raised("reset", error) from error
 
     def drain(self) -> EpisodeStats:
         """Return the metrics of episodes finished since the last drain."""
@@ -119,7 +120,7 @@ class Emulated(PufferEnv):
         try:
             picture = self.env.render() if hasattr(self.env, "render") else None
         except Exception as error:
-            raise self._raised("render", error) from error
+            raise self.raised("render", error) from error
         if isinstance(picture, list) and picture:
             picture = picture[-1]
         return picture if isinstance(picture, np.ndarray) else None
@@ -129,7 +130,7 @@ class Emulated(PufferEnv):
             try:
                 self.env.close()
             except Exception as error:
-                raise self._raised("close", error) from error
+                raise self.raised("close", error) from error
 
     # ---- Checks --------------------------------------------------------------------------------
 
@@ -164,7 +165,10 @@ class Emulated(PufferEnv):
                 reward = reward[()]
             if not isinstance(reward, _NUMBERS):
                 raise self.broken("step", must("reward", "a number", reward), slot)
-            reward = float(reward)
+            try:
+                reward = float(reward)
+            except OverflowError:  # an int beyond all floats
+                reward = math.inf
         if not MIN_REWARD <= reward <= MAX_REWARD:  # false for nan too
             raise self.broken("step", must("reward", "finite", reward), slot)
         return reward  # type: ignore[no-any-return]
@@ -228,7 +232,7 @@ class Emulated(PufferEnv):
             try:
                 given = mask_method()
             except Exception as error:
-                raise self._raised("action_masks", error) from error
+                raise self.raised("action_masks", error) from error
             if isinstance(given, Mapping) and self.agent_ids is not None:
                 given = given.get(self.agent_ids[slot])
         assert self.action_masks is not None
@@ -281,7 +285,8 @@ class Emulated(PufferEnv):
         """Return the error that this env did `what` in `method`; the caller raises it."""
         return EnvError(f"{self._place(method, slot)}: {what}")
 
-    def _raised(self, method: str, error: Exception) -> EnvError:
+    def raised(self, method: str, error: Exception) -> EnvError:
+        """Return the error that this env raised `error` in `method`; the caller raises it."""
         return self.broken(method, what_was_raised(error))
 
     @contextmanager

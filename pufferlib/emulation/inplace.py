@@ -67,7 +67,7 @@ class InPlace(Emulated):
         try:
             result = self.env.step(self.actions)
         except Exception as error:
-            raise self._raised("step", error) from error
+            raise self.raised("step", error) from error
         if not isinstance(result, tuple) or len(result) != 5:
             wanted = "5 parts (observations, rewards, terminals, truncations, infos)"
             raise self.broken("step", arity(wanted, result))

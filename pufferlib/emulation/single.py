@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -13,6 +13,21 @@ from pufferlib.emulation.inspection import spaces_of
 from pufferlib.emulation.messages import arity
 from pufferlib.emulation.seeds import undisturbed
 from pufferlib.errors import EnvError
+
+
+class StepParts(NamedTuple):
+    """One env's part of a loop over many: how its `step` is called, how its rows are read, written.
+
+    Where `read` is None, an action is the index of its row, below `num_choices`, plus `start`.
+    Where `write` is None, an observation is an array like its row.
+    """
+
+    step: Callable[[Any], Any]
+    read: Callable[[], Any] | None
+    write: Callable[[Any], None] | None
+    num_choices: int
+    start: int
+    takes_four: bool  # (observation, reward, done, info) will do
 
 
 class SingleAgent(Emulated):
@@ -26,7 +41,7 @@ class SingleAgent(Emulated):
     def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         observation_space, action_space = spaces_of(env)
         self._step_env: Callable[[Any], Any] = env.step
-        self._watched = True
+        self.is_watched = True
         super().__init__(env, observation_space, action_space, index=index, like=like)
 
     def _info_has_mask(self) -> bool:
@@ -62,10 +77,24 @@ class SingleAgent(Emulated):
 
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
-        self.step = self._stepper()  # type: ignore[method-assign, assignment]
+        self.step, self.finish = self._stepper()  # type: ignore[method-assign, assignment]
 
-    def _stepper(self) -> Callable[[Any], tuple[Any, ...]]:
-        """Return `step` over the rows at hand.
+    def parts(self) -> StepParts:
+        """Return what a loop in C needs to step this env over the rows at hand."""
+        actions, observed = self._action_layout, self._observation_layout.leaves[0]
+        is_index = not actions.structured and actions.leaves[0].kind == "discrete"
+        is_box = observed.path == () and observed.kind == "box"
+        return StepParts(
+            self._step_env,
+            None if is_index else self._read[0],
+            None if is_box else self._write[0],
+            actions.leaves[0].nvec[0] if is_index else 0,
+            actions.leaves[0].starts[0] if is_index else 0,
+            not self.strict,
+        )
+
+    def _stepper(self) -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Any], dict[str, Any]]]:
+        """Return `step` over the rows at hand, and the half of it that follows the env's own.
 
         What it reads are mostly variables of this function: in a class with __getattr__ an
         attribute costs as much as a call, and a dozen would double the price of a step.
@@ -82,7 +111,10 @@ class SingleAgent(Emulated):
             try:
                 result = self._step_env(chosen)
             except Exception as error:
-                raise self._raised("step", error) from error
+                raise self.raised("step", error) from error
+            return observations, rewards, terminals, truncations, finish(result)
+
+        def finish(result: Any) -> dict[str, Any]:
             try:
                 observation, reward, terminated, truncated, info = result
             except (TypeError, ValueError):
@@ -97,13 +129,13 @@ class SingleAgent(Emulated):
                     write_observation(observation)
                 except EnvError as error:
                     raise self.broken("step", str(error)) from error
-                if self._watched:
+                if self.is_watched:
                     self._watch(observation, info)
             else:
                 self._go_on(observation, info, terminated, truncated)
-            return observations, rewards, terminals, truncations, info
+            return info  # type: ignore[no-any-return]
 
-        return step
+        return step, finish
 
     def _watch(self, observation: Any, info: dict[str, Any]) -> None:
         """Do what only some envs, or only their first steps, need."""
@@ -112,7 +144,7 @@ class SingleAgent(Emulated):
             self._check_bounds("step", 0)
         if self.action_masks is not None:
             self._mask("step", 0, observation, info)
-        self._watched = self._steps_to_check > 0 or self.action_masks is not None
+        self.is_watched = self._needs_watching()
 
     def _go_on(
         self, observation: Any, info: dict[str, Any], terminated: Any, truncated: Any
@@ -129,6 +161,10 @@ class SingleAgent(Emulated):
             self._observe("step", 0, observation)
             if self.action_masks is not None:
                 self._mask("step", 0, observation, info)
+            self.is_watched = self._needs_watching()
+
+    def _needs_watching(self) -> bool:
+        return self._steps_to_check > 0 or self.action_masks is not None
 
     def _legacy(self, result: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Part the four of gym before 0.26; an info may say that `done` was a time limit."""

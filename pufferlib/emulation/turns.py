@@ -54,7 +54,7 @@ class TurnBased(Emulated):
         try:
             env.step(chosen)
         except Exception as error:
-            raise self._raised("step", error) from error
+            raise self.raised("step", error) from error
         infos = [self._told_by(id) for id in self._slot_of]
         for id in before:
             self._note(id, infos)
@@ -85,7 +85,7 @@ class TurnBased(Emulated):
             try:
                 env.step(None)
             except Exception as error:
-                raise self._raised("step", error) from error
+                raise self.raised("step", error) from error
 
     def _show(self, method: str) -> None:
         """Show every agent what it sees before the next turn."""
@@ -110,7 +110,7 @@ class TurnBased(Emulated):
         try:
             return self.env.observe(id)
         except Exception as error:
-            raise self._raised("observe", error) from error
+            raise self.raised("observe", error) from error
 
     def _told_by(self, id: Any) -> dict[str, Any]:
         return self._info("step", self.env.infos.get(id, {}), self._slot_of[id])

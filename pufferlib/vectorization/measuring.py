@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pufferlib.spaces import ActionLayout, action_layout
 from pufferlib.vectorization.serial import Serial
@@ -40,7 +41,7 @@ def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int 
         plain: list[float] = []
         deadline = now + seconds
         while now < deadline or not plain:
-            env.actions[...] = _random_rows(layout, vecenv.num_agents, rng)
+            env.actions[...] = random_rows(layout, vecenv.num_agents, rng)
             before = time.perf_counter()
             env.step(env.actions)  # not through the vector, whose own cost many envs share
             now = time.perf_counter()
@@ -68,7 +69,8 @@ def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int 
         vecenv.close()
 
 
-def _random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> Any:
+def random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Draw an action for each slot; what has no bounds stays within +-1000."""
     rows = np.empty((num_slots, *layout.shape), layout.dtype)
     indices, reals = layout.split(rows)
     indices[...] = rng.integers(0, layout.nvec, indices.shape)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers
-from pufferlib.emulation import Emulated, FiniteCheck, as_rows, call_creator
+from pufferlib.emulation import Emulated, FiniteCheck, SingleAgent, as_rows, call_creator
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
@@ -103,9 +103,14 @@ class Shard:
         self.envs.append(env)
         return env
 
-    def bind(self, buffers: Buffers) -> None:
-        """Use these rows, one for each slot of the shard, from now on."""
+    def bind(self, buffers: Buffers, progress: NDArray[np.uint32] | None = None) -> None:
+        """Use these rows, one for each slot of the shard, from now on.
+
+        With `progress`, a word that others can see, the unit whose turn it is stands there.
+        """
         self.buffers = buffers
+        word = np.zeros(1, dtype=np.uint32) if progress is None else progress
+        self.progress = memoryview(word)  # type: ignore[arg-type]
         for unit, env in enumerate(self.envs):
             env.bind(buffers.slots(*self._slots(unit)))
         self._steps = [(unit, env.step, env.actions) for unit, env in enumerate(self.envs)]
@@ -114,6 +119,8 @@ class Shard:
         self._check, self._check_final = (
             FiniteCheck(space, rows) for rows in (buffers.observations, buffers.final_observations)
         )
+        self._loop = _loop(self.envs, buffers, self.tracker, word)
+        self._watched = True
 
     def _slots(self, unit: int) -> tuple[int, int]:
         return unit * self.slots_per_unit, (unit + 1) * self.slots_per_unit
@@ -154,6 +161,8 @@ class Shard:
 
         Returns what the envs said, one dict for each slot, and slot -> info of finished episodes.
         """
+        if self._loop is not None and not self._is_watched():
+            return self._step_in_c()
         buffers, progress = self.buffers, self.progress
         present = buffers.masks.copy()
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
@@ -173,6 +182,37 @@ class Shard:
         if self.agent_ids is not None:
             self.agent_ids = getattr(self.envs[0], "agent_ids", None)  # one may have come
         return infos, finished
+
+    def _is_watched(self) -> bool:
+        """Return whether an env still needs a look at each step; in the end none of them does."""
+        if self._watched:
+            self._watched = any(env.is_watched for env in self.envs)
+        return self._watched
+
+    def _step_in_c(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
+        """Do what `step` does; what is out of the ordinary, env by env, still happens in Python."""
+        infos: list[dict[str, Any]] = []
+        stopped = self._run(0, infos)
+        if stopped is None:
+            if not self._loop.checks_finite:
+                self._check_finite("step")
+            return infos, {}
+        while stopped is not None:
+            unit, result = stopped
+            env = self.envs[unit]
+            infos.append(env.step(env.actions)[4] if result is None else env.finish(result))
+            stopped = self._run(unit + 1, infos)
+        finished = self.tracker.close(self.buffers.terminals | self.buffers.truncations)
+        self._check_finite("step", bool(finished))
+        return infos, finished
+
+    def _run(self, first: int, infos: list[dict[str, Any]]) -> tuple[int, Any] | None:
+        """Step units from `first` on, up to one that is out of the ordinary; None at the end."""
+        try:
+            stopped: tuple[int, Any] | None = self._loop.run(first, infos)
+        except Exception as error:
+            raise self.envs[self.progress[0]].raised("step", error) from error
+        return stopped
 
     def _check_finite(self, method: str, ended: bool = False) -> None:
         """Raise if a Python env gave nan or inf; C envs are tested, those are not ours."""
@@ -239,6 +279,28 @@ class Shard:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+
+def _loop(
+    envs: list[Any], buffers: Buffers, tracker: EpisodeTracker, progress: NDArray[np.uint32]
+) -> Any:
+    """Return the loop in C over envs of one agent, None where there are others, or masks."""
+    if buffers.action_masks is not None or not all(isinstance(env, SingleAgent) for env in envs):
+        return None
+    parts = [env.parts() for env in envs]
+    first = parts[0]
+    return native.Loop(
+        [part.step for part in parts],
+        [] if first.read is None else [part.read for part in parts],
+        [] if first.write is None else [part.write for part in parts],
+        buffers,
+        tracker.returns,
+        tracker.lengths,
+        progress,
+        first.num_choices,
+        first.start,
+        first.takes_four,
+    )
 
 
 def is_python(env: Any) -> bool:

@@ -182,8 +182,9 @@ class _Service:
         self._parent_fd, self._own_fd = parent_fd, own_fd
         shard = self._shard
         first, last = binding.first_slot, binding.first_slot + shard.num_slots
-        shard.bind(self._shared.buffers.slots(first, last))
-        shard.progress = memoryview(self._shared.flags.progress_word(self._worker))
+        shard.bind(
+            self._shared.buffers.slots(first, last), self._shared.flags.progress_word(self._worker)
+        )
         self._returns = self._shared.returns[first:last]
         self._lengths = self._shared.lengths[first:last]
 

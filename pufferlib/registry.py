@@ -147,6 +147,7 @@ def make(
     backend: str | None = None,
     seed: int | None = None,
     vec: Mapping[str, Any] | None = None,
+    double_buffer: bool = False,
     **env_kwargs: Any,
 ) -> VectorEnv:
     """Create `num_envs` envs of one name behind one VectorEnv.
@@ -155,7 +156,8 @@ def make(
     default, or what the ini of the name's family (pufferlib/configs/families) says. Ocean envs run
     on C threads (`num_workers` of them, all cores by default); others in worker processes where
     that is worth it, else in a Serial loop. `backend` (a key of BACKENDS, or "auto") overrides
-    that. `vec` are further options of the backend, such as {"restart": 3} for worker processes.
+    that. `vec` are further options of the backend, such as {"restart": 3} for worker processes;
+    `double_buffer` lets half of the slots step on C threads while the others are looked at.
     `seed` is held until `reset`. Further keywords are the env's own params; an unknown one is an
     error that offers the nearest.
     """
@@ -167,7 +169,8 @@ def make(
     )
     if not isinstance(spec.entry_point, NativeCreator):
         check_settings(spec, settings)
-    vecenv = _vecenv(Recipe(spec.id, spec.entry_point, settings, envs, workers), backend, vec or {})
+    options = {**(vec or {}), **({"double_buffer": True} if double_buffer else {})}
+    vecenv = _vecenv(Recipe(spec.id, spec.entry_point, settings, envs, workers), backend, options)
     return _named(vecenv, spec.id, seed)
 
 
@@ -218,6 +221,7 @@ BACKENDS = {
     "threads": "C envs on threads of this process",
     "serial": "one env after another, in this process",
     "multiprocessing": "worker processes over one shared memory",
+    "ray": "actors of a Ray cluster, on other machines too",
 }
 _WORTH_SECONDS = 4e-4  # of a step of all envs; below, processes cost more than they save
 
@@ -231,7 +235,7 @@ def _vecenv(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> 
     is_native = isinstance(recipe.entry_point, NativeCreator)
     if backend == "threads" and not is_native:
         raise UsageError(
-            f"`backend` must be auto, serial or multiprocessing for `{recipe.name}`: "
+            f"`backend` must be auto, serial, multiprocessing or ray for `{recipe.name}`: "
             "it is not a C env."
         )
     chosen = backend if backend not in (None, "auto") else _best_backend(recipe, options)
@@ -240,6 +244,7 @@ def _vecenv(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> 
         "threads": vectorization.Threads,
         "serial": vectorization.Serial,
         "multiprocessing": vectorization.Multiprocessing,
+        "ray": vectorization.Ray,
     }[chosen]
     _check_options(chosen, kind, options)
     if chosen == "threads":

@@ -22,6 +22,7 @@ STEPS = 300
 RESERVED = {
     "backend",
     "buf",
+    "double_buffer",
     "env_creator",
     "envs_per_worker",
     "name",

@@ -62,7 +62,7 @@ def test_every_exported_name_is_there_and_shows_up() -> None:
 @pytest.mark.parametrize(
     ("module", "names"),
     [
-        ("vectorization", ["Batch", "Serial", "Threads", "VectorEnv"]),
+        ("vectorization", ["Batch", "Multiprocessing", "Ray", "Serial", "Threads", "VectorEnv"]),
         ("pytorch", ["LSTMWrapper", "layer_init", "unflatten_observations"]),
         ("models", ["CNN", "MLP", "MultiInput", "make_policy"]),
         ("adapters", ["GymnasiumEnv", "GymnasiumVectorEnv", "to_gymnasium"]),

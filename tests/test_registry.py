@@ -227,7 +227,7 @@ def test_a_backend_can_be_chosen() -> None:
     with pytest.raises(UnknownNameError, match=r"backend `thread`.*`threads`"):
         pufferlib.make("cartpole", backend="thread")
     pufferlib.register("my-env", Counting)
-    with pytest.raises(UsageError, match="auto, serial or multiprocessing for `my-env`"):
+    with pytest.raises(UsageError, match="auto, serial, multiprocessing or ray for `my-env`"):
         pufferlib.make("my-env", backend="threads")
 
 

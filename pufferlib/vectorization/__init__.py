@@ -2,7 +2,8 @@
 
 from pufferlib.vectorization.base import Batch, VectorEnv
 from pufferlib.vectorization.multiprocessing import Multiprocessing
+from pufferlib.vectorization.ray import Ray
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
 
-__all__ = ["Batch", "Multiprocessing", "Serial", "Threads", "VectorEnv"]
+__all__ = ["Batch", "Multiprocessing", "Ray", "Serial", "Threads", "VectorEnv"]

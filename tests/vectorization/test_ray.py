@@ -1,0 +1,329 @@
+"""Ray: envs in actors of a cluster, which runs on this machine for the tests."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import pufferlib
+from pufferlib.errors import EnvError, MissingExtraError, UsageError, WorkerError
+from pufferlib.native import NativeCreator
+from pufferlib.vectorization import Ray, Serial, VectorEnv
+
+if TYPE_CHECKING:
+    import ray
+
+NUM_CPUS = 2
+START_SECONDS = 240  # a cluster takes 5 s, but may need several attempts on a busy machine
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the cluster of this test run; the first to ask starts it, if need be."""
+    global ray
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "rfc3987_syntax", None)  # see ray_cluster.py
+        ray = pytest.importorskip("ray")  # here, since it takes long
+    if "RAY_ADDRESS" in os.environ:
+        yield os.environ["RAY_ADDRESS"]
+        return
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all test processes
+    folder /= "ray"
+    (folder / "users").mkdir(parents=True, exist_ok=True)
+    (folder / "users" / str(os.getpid())).touch()
+    started: subprocess.Popen[bytes] | None = None
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "log").exists():
+            with open(folder / "log", "w") as log:
+                started = subprocess.Popen(
+                    [
+                        sys.executable,
+                        Path(__file__).with_name("ray_cluster.py"),
+                        folder,
+                        str(NUM_CPUS),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # another test process may need it for longer
+                )
+    deadline = time.monotonic() + START_SECONDS
+    while not (folder / "address").exists():
+        has_failed = started is not None and started.poll() is not None
+        assert not has_failed, (folder / "log").read_text()
+        assert time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.1)
+    yield (folder / "address").read_text()
+    (folder / "users" / str(os.getpid())).unlink()
+
+
+@pytest.fixture(scope="module")
+def _module_connection(address: str) -> Iterator[None]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_AUTH_MODE", "disabled")
+    patch.setenv("RAY_ADDRESS", address)
+    yield
+    ray.shutdown()
+    patch.undo()
+
+
+@pytest.fixture
+def connected(_module_connection: None) -> None:
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, logging_level="error")
+
+
+@pytest.fixture
+def disconnected(_module_connection: None) -> None:
+    ray.shutdown()
+
+
+# ---- The numbers of Serial -----------------------------------------------------------------------
+
+
+def rows(vecenv: VectorEnv) -> dict[str, Any]:
+    names = ["observations", "rewards", "terminals", "truncations", "masks"]
+    names += [] if vecenv.action_masks is None else ["action_masks"]
+    told = {name: getattr(vecenv, name).tobytes() for name in names}
+    told["final"] = vecenv.final_observations[vecenv.truncations].tobytes()
+    return told
+
+
+def play(vecenv: VectorEnv, steps: int, seed: int = 0) -> list[Any]:
+    rng, story = np.random.default_rng(seed), []
+    for _ in range(steps):
+        *_, infos = vecenv.step(rng.integers(0, vecenv.action_space.n, vecenv.num_agents))
+        episodes = [(i["episode"]["r"], i["episode"]["l"]) if i else None for i in infos]
+        story.append((rows(vecenv), episodes))
+    return story
+
+
+def test_python_envs_play_the_game_of_serial(connected: None) -> None:
+    limit = 12  # held by the closure
+
+    def create() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make("CartPole-v1", max_episode_steps=limit)
+
+    serial = Serial(create, 5)
+    with serial, Ray(create, 5, 3) as vecenv:  # more workers than CPUs
+        assert (vecenv.num_envs, vecenv.num_workers, vecenv.envs_per_worker) == (5, 3, 2)
+        for seed in (7, 8):
+            assert (vecenv.reset(seed=seed) == serial.reset(seed=seed)).all()
+            stories = [play(each, 30) for each in (serial, vecenv)]
+            assert stories[0] == stories[1]
+        expected, metrics = serial.drain_metrics(), vecenv.drain_metrics()
+        assert metrics == pytest.approx(expected)
+        assert metrics["episodes"] >= 10  # 5 envs, 30 steps, 12 at most for each
+        assert vecenv.drain_metrics() == {"episodes": 0.0}
+        assert vecenv.snapshot() is None
+        first = vecenv.reset().copy()
+        assert (first != vecenv.reset()).any()  # seeds of its own
+
+
+def test_c_envs_play_the_game_of_serial_and_can_go_back(connected: None) -> None:
+    create = functools.partial(NativeCreator("connect4"))
+    serial = Serial(create, 3)
+    with serial, Ray(create, 3, 2) as vecenv:
+        assert vecenv.action_masks is not None
+        for each in (serial, vecenv):
+            each.reset(seed=1)
+        assert play(serial, 25) == play(vecenv, 25)
+        assert serial.drain_metrics() == pytest.approx(vecenv.drain_metrics())
+
+        state = vecenv.snapshot()
+        assert state is not None
+        assert (state == serial.snapshot()).all()
+        serial.restore(state)
+        expected = play(serial, 20, seed=3)
+        assert play(vecenv, 20, seed=3) == expected
+        vecenv.restore(state)
+        assert not vecenv.recv().rewards.any()
+        assert play(vecenv, 20, seed=3) == expected
+
+        before = vecenv.observations.copy()
+        vecenv.restore(state[2], env=2)  # the second worker's
+        assert (vecenv.observations[:2] == before[:2]).all()
+        serial.restore(state)
+        assert (vecenv.observations[2] == serial.observations[2]).all()
+        assert (vecenv.render(2) == serial.render(2)).all()
+        with pytest.raises(UsageError, match=r"`env` must be in 0..2, but got 3"):
+            vecenv.render(3)
+        with pytest.raises(UsageError, match="`state` must be 3 rows"):
+            vecenv.restore(state[:2])
+
+
+# ---- What envs can do wrong ----------------------------------------------------------------------
+
+FINE, RAISE, HOLD_A_LOCK, EXIT, HANG = range(5)
+
+
+class Fickle(pufferlib.PufferEnv):
+    """Two agents by name. Does what the action of the first says."""
+
+    num_agents = 2
+
+    def __init__(self) -> None:
+        self.single_observation_space = pufferlib.PufferEnv.make_space((2,))
+        self.single_action_space = pufferlib.PufferEnv.make_discrete(5)
+        super().__init__()
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.ticks = 0
+        return self.look()
+
+    def look(self) -> dict[str, Any]:
+        return {name: np.array([self.ticks, os.getpid()], np.float32) for name in ("a", "b")}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.ticks += 1
+        infos: dict[str, Any] = {"a": {"ticks": self.ticks}, "b": {}}
+        if actions["a"] == RAISE:
+            raise ValueError("out of luck")
+        if actions["a"] == HOLD_A_LOCK:
+            infos["a"]["lock"] = threading.Lock()
+        if actions["a"] == EXIT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if actions["a"] == HANG:
+            time.sleep(3600)
+        rewards = {name: float(action) for name, action in actions.items()}
+        return self.look(), rewards, {"a": False, "b": False, "__all__": False}, infos
+
+
+def test_what_goes_wrong_is_named(connected: None) -> None:
+    with Ray(Fickle, 4, 2) as vecenv:
+        observations = vecenv.reset(seed=0)
+        assert list(observations) == ["a", "b"]
+        pids = observations["a"][:, 1]
+        assert pids[0] == pids[1] != pids[2] == pids[3]
+        assert np.float32(os.getpid()) not in pids
+        observations, rewards, dones, infos = vecenv.step({"a": [0, 0, 0, 0], "b": [1, 2, 3, 4]})
+        assert rewards["b"].tolist() == [1, 2, 3, 4]
+        assert not dones["a"].any()
+        assert list(infos) == [{"ticks": 1}, {}] * 4
+
+        def act(env: int, action: int) -> None:
+            rows = np.zeros((4, 2), np.int32)
+            rows[env, 0] = action
+            vecenv.step(rows.ravel())
+
+        with pytest.raises(EnvError, match=r"Fickle \(env 3\), `step`: raised ValueError: out of"):
+            act(3, RAISE)
+        with pytest.raises(UsageError, match="`reset` must be called before `step`"):
+            act(3, FINE)
+        assert vecenv.reset(seed=0)["a"][:, 0].tolist() == [0, 0, 0, 0]
+        with pytest.raises(EnvError, match=r"worker 0 \(envs 0 to 1\), `step`: .*cannot pickle"):
+            act(1, HOLD_A_LOCK)
+        vecenv.reset(seed=0)
+        act(0, FINE)
+        started = time.monotonic()
+        with pytest.raises(WorkerError) as caught:
+            act(2, EXIT)
+        assert time.monotonic() - started < 20
+        said = str(caught.value)
+        assert said.startswith("worker 1 (envs 2 to 3) died during `step`: its worker process has")
+        assert "\n" not in said
+        assert (caught.value.worker, caught.value.envs) == (1, range(2, 4))
+        with pytest.raises(UsageError, match="`step` must not be called on a closed Ray"):
+            act(0, FINE)
+        vecenv.close()
+
+
+def test_nothing_waits_for_the_slowest_unless_it_hangs(connected: None) -> None:
+    vecenv = Ray(Fickle, 2, 2, mode="async", surplus_envs=1, timeout=30)
+    assert (vecenv.num_envs, vecenv.surplus_envs, vecenv.num_agents) == (2, 1, 6)
+    assert vecenv.batch_slots == 4
+    vecenv.reset(seed=0)
+    batch = vecenv.recv()
+    assert batch.slots == slice(0, 4)
+    with pytest.raises(UsageError, match="surplus_envs=0"):
+        vecenv.step(np.zeros(4, np.int32))
+    vecenv.send(np.array([HANG, 0, 0, 7 % 5]))  # env 0 hangs
+    for turn in range(1, 4):
+        batch = vecenv.recv()
+        assert isinstance(batch.slots, slice)
+        assert batch.slots == slice(2, 6)  # envs 1 and 2
+        assert batch.observations[:, 0].tolist() == [turn, turn, turn - 1, turn - 1]
+        assert [info.get("ticks") for info in batch.infos] == [turn, None, turn - 1 or None, None]
+        vecenv.send(np.zeros(4, np.int32))
+    vecenv.recv()
+    vecenv.send(np.array([0, 0, HANG, 0]))  # and env 2: one is not enough for a batch
+    vecenv._timeout = 0.5
+    with pytest.raises(WorkerError) as caught:
+        vecenv.recv()
+    assert str(caught.value) == "worker 0 (env 0) did not finish `step` within 0.5 s (`timeout`)."
+    assert (caught.value.worker, caught.value.envs) == (0, range(0, 1))
+
+
+def test_what_cannot_begin_says_why() -> None:
+    lock = threading.Lock()
+    with pytest.raises(UsageError, match="`env_creator` must be able to go to another machine"):
+        Ray(lambda: lock, 1, 1)
+    with pytest.raises(UsageError, match="`mode` must be sync or async"):
+        Ray(Fickle, 1, 1, mode="often")  # type: ignore[arg-type]
+
+
+def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'pufferlib\[ray\]'") as caught:
+        Ray(Fickle, 1, 1)
+    assert "\n" not in str(caught.value)
+
+
+# ---- Connections ---------------------------------------------------------------------------------
+
+
+class Failing(Fickle):
+    """Cannot be created."""
+
+    def __init__(self) -> None:
+        raise OSError("no display")
+
+
+def test_a_connection_of_its_own_ends_with_the_last_vector(disconnected: None) -> None:
+    with pytest.raises(EnvError, match="no display"):
+        Ray(Failing, 1, 1)
+    assert not ray.is_initialized()
+    one = pufferlib.make("cartpole", num_envs=8, num_workers=1, backend="ray", seed=3)
+    other = Ray(Fickle, 1, 1)
+    trainer = pufferlib.PuffeRL(
+        one, batch_size=128, num_steps=16, n_epochs=1, device="cpu", dashboard="off"
+    )
+    log = trainer.evaluate()
+    trainer.train()
+    trainer.close()
+    assert log["episodes"] > 0  # 16 steps each: some of 8 poles fall
+    one.close()
+    one.close()
+    assert ray.is_initialized()
+    other.reset(seed=0)
+    other.step(np.zeros(2, np.int32))
+    del other
+    gc.collect()
+    assert not ray.is_initialized()
+
+
+def test_a_connection_of_the_user_stays(connected: None) -> None:
+    with Ray(Fickle, 1, 1) as vecenv:
+        actor = vecenv._actors[0]
+        with pytest.raises(UsageError, match="`num_workers` must not exceed `num_envs`"):
+            Ray(Fickle, 1, 2)
+    assert ray.is_initialized()
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.call.remote("snapshot"))

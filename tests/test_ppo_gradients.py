@@ -81,6 +81,7 @@ def made_up_minibatch(trainer: PuffeRL, seed: int, **parts: Any) -> Minibatch:
         masks=None,
         action_masks=None,
         state=None,
+        agent_ids=torch.zeros(SEGMENTS, dtype=torch.int64),
     )._replace(**parts)
     with torch.no_grad():
         logprobs, _, values = trainer._outputs(minibatch)

@@ -224,21 +224,49 @@ def _train(words: list[str]) -> int:
     config = _load(options.name, overrides, options.config)
     weights = _checkpoint_of(options.source, config) if options.source else None
     with _make(config) as vecenv:  # wrong params are told before torch is loaded
+        slots = vecenv.num_agents * _num_processes()
         if ("train", "batch_size") not in {(section, key) for section, key, _ in overrides}:
-            config = _fitted(config, vecenv.num_agents)
-        configs.check_train(config.train, vecenv.num_agents)
+            config = _fitted(config, slots)
+        configs.check_train(config.train, slots)
+        run, path = _new_or_restarted(config)
 
         def begin(trainer: PuffeRL) -> None:
-            if weights is not None:
+            if path is not None:
+                run.note_resume(path, trainer.load_checkpoint(path))
+            elif weights is not None:
                 trainer.load_checkpoint(weights, weights_only=True)
 
-        run = runs.create(config)
         try:
             return _fit(config, vecenv, run, begin, options.svg)
         except PufferError:
             if not (run.folder / LOG).exists() or not (run.folder / LOG).stat().st_size:
                 shutil.rmtree(run.folder, ignore_errors=True)  # nothing ran
             raise
+
+
+def _num_processes() -> int:
+    """Return how many processes train together; torchrun says so."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _new_or_restarted(config: Config) -> tuple[runs.Run, Path | None]:
+    """Create the folder of a run, the same for all processes; None: there is no checkpoint yet.
+
+    A run that torchrun has started again, since a process died, goes on in its old folder.
+    """
+    launch = runs.launch_id()
+    if launch is None:
+        return runs.create(config), None
+    from pufferlib.distributed import join_world
+
+    world = join_world(config.train.device)
+    run: runs.Run | None = None
+    if world.is_first:
+        run = runs.of_launch(config, launch) or runs.create(config, launch)
+    found = world.from_first(run)
+    assert found is not None
+    found.is_first = world.is_first
+    return found, next(iter(found.candidates()), None)
 
 
 def _checkpoint_of(word: str, config: Config) -> Path:
@@ -264,7 +292,7 @@ def _fit(
     _seed_torch(config.train.seed)
     policy = make_policy(vecenv, **settings["policy"])
     with run:
-        loggers = _loggers(config, run.folder)
+        loggers = _loggers(config, run.folder) if run.is_first else {}
         with PuffeRL(vecenv, policy, logger=loggers.values(), **settings["train"]) as trainer:
             begin(trainer)
             stopped_by = _loop(trainer, run)
@@ -303,7 +331,7 @@ def _loop(trainer: PuffeRL, run: runs.Run) -> int:
     log: Mapping[str, float] = {}
     saved: int | None = None  # at which iteration
     with _stop_requests() as asked:
-        while not trainer.done and not asked():
+        while not trainer.done and not trainer.world.most(asked()):
             trainer.evaluate()
             trainer.train()
             log = trainer.mean_and_log()
@@ -315,7 +343,7 @@ def _loop(trainer: PuffeRL, run: runs.Run) -> int:
                     warnings.warn(f"{error}. The run goes on.", RuntimeWarning, stacklevel=1)
         if saved != trainer.iteration:
             run.save(trainer, log)
-        return asked()
+        return trainer.world.most(asked())
 
 
 @contextmanager

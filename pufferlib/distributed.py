@@ -89,6 +89,10 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def most(self, value: int) -> int:
+        """Return the largest of the processes' values: one that wants to stop stops all."""
+        return max(self.gather(value))
+
     def from_first(self, value: T) -> T:
         """Return the value of rank 0."""
         if self.size == 1:

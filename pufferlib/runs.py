@@ -29,6 +29,7 @@ from pufferlib.errors import CheckpointError, UsageError
 from pufferlib.files import link_atomically, read_regular, remove_unfinished, write_atomically
 
 CONFIG, LOG, LATEST, BEST = "config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"
+LAUNCH = ".launch"  # names the torchrun that started the run
 _NUMBERED = re.compile(r"iteration-(\d{6,})\.safetensors")
 _MAX_CONFIG = 1 << 20  # bytes of a config.json
 
@@ -52,6 +53,7 @@ class Run:
     def __init__(self, folder: Path, keep: int = 0, metric: str = "auto") -> None:
         self.folder, self.keep, self.metric = folder, keep, metric
         self.best_score: float | None = None
+        self.is_first = True  # of several processes that train together, who writes
         self._lock: int | None = None
 
     @property
@@ -62,6 +64,8 @@ class Run:
     # ---- Holding it ------------------------------------------------------------------------------
 
     def __enter__(self) -> Run:
+        if not self.is_first:
+            return self
         file = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,6 +107,8 @@ class Run:
         else:
             path = self.latest
             trainer.save_checkpoint(path, metadata)
+        if not self.is_first:
+            return
         try:
             if is_best:
                 link_atomically(path, self.folder / BEST)
@@ -184,7 +190,24 @@ def _number(path: Path) -> int:
     return int(match[1])
 
 
-def create(config: Config) -> Run:
+def launch_id() -> str | None:
+    """Return what names this launch of torchrun, the same after it has restarted its processes."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if run_id is None else f"{run_id}-{os.getppid()}"
+
+
+def of_launch(config: Config, launch: str) -> Run | None:
+    """Return the run that an earlier start of the same launch has made, None before the first."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        return None
+    for path in Path(config.train.run_dir).glob(f"*/{LAUNCH}"):
+        with contextlib.suppress(OSError, UsageError, ValueError):
+            if read_regular(path, 4096).decode() == launch:
+                return Run(path.parent, config.train.keep_checkpoints, config.train.best_metric)
+    return None
+
+
+def create(config: Config, launch: str | None = None) -> Run:
     """Make a new folder for a run in `train.run_dir` and put its config there."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path(config.train.run_dir)
@@ -198,6 +221,8 @@ def create(config: Config) -> Run:
                 continue
             run = Run(folder, config.train.keep_checkpoints, config.train.best_metric)
             run.write_config(config)
+            if launch is not None:
+                write_atomically(folder / LAUNCH, launch.encode())
             return run
     except OSError as error:
         raise UsageError(

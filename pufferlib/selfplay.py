@@ -23,6 +23,7 @@ from pufferlib.errors import UsageError
 from pufferlib.pytorch import (
     PolicySpaces,
     State,
+    env_actions,
     map_state,
     policy_spaces,
     policy_step,
@@ -197,7 +198,8 @@ class SelfPlay(VectorEnv):
             memory = map_state(lambda part: part[rows], self._state)  # noqa: B023 - used at once
             output = policy_step(policy, observations[rows], memory, self._spaces)
             own_masks = None if masks is None else masks.to(device)[rows]
-            actions, _ = sample(output, self._spaces.action, own_masks, self._generator(device))
+            drawn, _ = sample(output, self._spaces.action, own_masks, self._generator(device))
+            actions = env_actions(output, self._spaces.action, drawn)
             if answers is None:
                 answers = actions.new_zeros(len(opponents), *actions.shape[1:])
             answers[rows] = actions

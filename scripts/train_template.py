@@ -110,7 +110,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--exp-name", help="of the run and its folder; default: the name of the environment")
     add("--neptune-token", help="for a Neptune server of your own")
     add("--log-freq", type=int, default=1, help="iterations between two rows of the log")
-    add("--checkpoint-dir", type=Path, default=Path("checkpoints"), help="gets a folder per run")
+    add(
+        "--checkpoint-dir",
+        type=Path,
+        default=Path("checkpoints"),
+        help="gets a folder per run; machines share it",
+    )
     add("--save-freq", type=int, default=20, help="iterations between two checkpoints")
     args = parser.parse_args(argv)
     if args.save_freq < 1:

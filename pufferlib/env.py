@@ -190,6 +190,8 @@ class Wrapper:
             raise AttributeError(f"{type(self).__name__} must call `super().__init__(env)` first")
         if name in _DERIVED and "_vecenv" in self.__dict__:
             return getattr(self._vecenv, name)
+        if name in ("batches", "batch_slots") and hasattr(self.env, "wrapped_by"):
+            return getattr(self.env.wrapped_by(self), name)  # its `step` is one of all slots
         return getattr(self.env, name)
 
     def __enter__(self) -> Any:

@@ -25,7 +25,8 @@ class Threads(BufferedVectorEnv):
     With `double_buffer` the slots are two batches, and one steps while the policy looks at the
     other: `recv` and `send` deal with half the slots each, the lower ones first, then in turns.
     `send` answers the oldest batch that has no answer yet; so `recv` twice in a row leaves nothing
-    under way, and `send` twice starts both again. `reset` and `step` deal with all slots.
+    under way, and `send` twice starts both again. `reset` and `step` deal with all slots. Other
+    calls wait for a half that is under way; a `snapshot` then lacks its rewards and flags.
     """
 
     def __init__(
@@ -116,14 +117,14 @@ class Threads(BufferedVectorEnv):
         if self.batches == 1:
             return
         self._received = False  # that is about whole batches; halves are counted here
-        answered = self._num_received - self._num_sent == 0
+        unanswered = self._num_received - self._num_sent
         is_under_way = self._num_sent > max(0, self._num_received - 2)
-        if call == "send" and answered:
+        if call == "send" and unanswered == 0:
             raise UsageError("`recv` must be called before the next `send`.")
-        if call == "recv" and self._num_received - self._num_sent == 2:
+        if call == "recv" and unanswered == 2:
             raise UsageError("`send` must be called before the next `recv`.")
-        if call in ("step", "snapshot") and is_under_way:
-            raise UsageError(f"`recv` must be called before `{call}`: a half is still stepping.")
+        if call == "step" and is_under_way:
+            raise UsageError("`recv` must be called before `step`: a half is still stepping.")
 
     def _settle_infos(self, half: int | None = None) -> None:
         """Build the dicts of the last step if they are still held: its rows are about to go."""

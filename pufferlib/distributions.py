@@ -156,7 +156,7 @@ def _logits(parts: Any, batch: int) -> Tensor | None:
     if isinstance(parts, Distribution):
         parts = _discrete_logits(parts)
     if isinstance(parts, Tensor):
-        return parts.reshape(batch, -1) if parts.numel() % batch == 0 else None
+        return _rows(parts, batch)
     if not isinstance(parts, tuple | list) or not parts:
         return None
     tensors = []
@@ -166,6 +166,13 @@ def _logits(parts: Any, batch: int) -> Tensor | None:
             return None
         tensors.append(logits)
     return torch.cat(tensors, 1)
+
+
+def _rows(part: Tensor, batch: int) -> Tensor | None:
+    """Return a tensor as `[B, ...]`; None where it does not divide into so many rows."""
+    if batch == 0:  # a process may have no segment of a minibatch
+        return part.reshape(0, part.shape[-1])
+    return part.reshape(batch, -1) if part.numel() % batch == 0 else None
 
 
 def _discrete_logits(distribution: Distribution) -> Tensor | None:
@@ -197,9 +204,9 @@ def _gaussian(parts: Any, batch: int) -> tuple[Tensor, Tensor, tuple[Transform, 
     if not isinstance(parts, tuple | list) or len(parts) != 2:
         return None
     mean, std = parts
-    if not isinstance(mean, Tensor) or not isinstance(std, Tensor) or mean.numel() % batch:
+    flat = _rows(mean, batch) if isinstance(mean, Tensor) else None
+    if flat is None or not isinstance(std, Tensor):
         return None
-    flat = mean.reshape(batch, -1)
     if std.numel() == mean.numel():
         return flat, std.reshape(flat.shape), transforms
     if std.numel() in (1, flat.shape[1]):

@@ -26,11 +26,9 @@ from pufferlib.pytorch import (
     policy_sequence,
     policy_spaces,
     policy_step,
-    reset_state,
     sample,
     torch_dtype,
 )
-from pufferlib.recurrent import _scan_by_doubling, _scan_by_step, linear_scan
 from pufferlib.spaces import flatten_observation, observation_layout
 
 
@@ -266,81 +264,6 @@ def test_what_cannot_be_built_says_what_to_try(build: Any, message: str) -> None
         build()
 
 
-# --- memory ---------------------------------------------------------------------------------------
-
-
-@every_memory
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("stateful", [False, True])
-def test_rollout_and_training_see_the_same_memory(
-    recurrent: Any, share: float, stateful: bool
-) -> None:
-    torch.manual_seed(0)
-    env = env_of(Box(-1, 1, (4,)), Discrete(3))
-    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
-    observations, resets = torch.randn(5, 11, 4), torch.rand(5, 11) < share
-    state = None
-    if stateful:
-        state = policy_step(policy, torch.randn(5, 4), None, spaces).state
-
-    last, steps = state, []
-    for t in range(11):
-        last = reset_state(last, resets[:, t])
-        steps.append(policy_step(policy, observations[:, t], last, spaces))
-        last = steps[-1].state
-    output = policy_sequence(policy, observations, state, resets, spaces)
-
-    logits = torch.stack([step.logits for step in steps if step.logits is not None], 1)
-    values = torch.stack([step.value for step in steps], 1)
-    assert_close(output.logits, logits.flatten(0, 1), atol=1e-5, rtol=1e-5)
-    assert_close(output.value, values.flatten(), atol=1e-5, rtol=1e-5)
-    assert_close(output.state, last, atol=1e-5, rtol=1e-5)
-
-
-@every_memory
-def test_gradients_through_time_agree_with_a_plain_unroll(recurrent: Any) -> None:
-    torch.manual_seed(0)
-    env = env_of(Box(-1, 1, (4,)), Discrete(3))
-    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
-    observations, resets = torch.randn(5, 11, 4), torch.rand(5, 11) < 0.2
-
-    class Plain(nn.Module):
-        """The same policy without its forward_sequence: unrolled step by step."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = policy
-
-        def forward(self, obs: Tensor, state: Any = None) -> Any:
-            return self.inner(obs, state)
-
-    def gradients(module: nn.Module) -> list[Tensor]:
-        output = policy_sequence(module, observations, None, resets, spaces)
-        loss = output.value.square().sum()
-        return list(torch.autograd.grad(loss, list(policy.parameters()), allow_unused=True))
-
-    for fast, slow in zip(gradients(policy), gradients(Plain()), strict=True):
-        assert (fast is None) == (slow is None)
-        if fast is not None:
-            assert_close(fast, slow, atol=1e-4, rtol=1e-4)
-
-
-@every_memory
-def test_nothing_passes_from_one_episode_to_the_next(recurrent: Any) -> None:
-    env = env_of(Box(-1, 1, (4,)), Discrete(3))
-    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
-    observations = torch.randn(1, 6, 4)
-    other = observations.clone()
-    other[:, :3] = 7
-    resets = torch.tensor([[False, False, False, True, False, False]])
-
-    first = policy_sequence(policy, observations, None, resets, spaces).value
-    second = policy_sequence(policy, other, None, resets, spaces).value
-
-    assert_close(first[3:], second[3:])
-    assert not torch.allclose(first[:3], second[:3])
-
-
 def test_memory_works_behind_a_dict_space() -> None:
     space = OBSERVATION_SPACES["dict"][0]
     env = env_of(space, Discrete(3))
@@ -351,28 +274,6 @@ def test_memory_works_behind_a_dict_space() -> None:
 
     assert isinstance(policy, RecurrentWrapper)
     assert output.value.shape == (6,)
-
-
-@pytest.mark.parametrize("horizon", [1, 2, 7, 16])
-def test_scans_agree_and_equal_the_recurrence(horizon: int) -> None:
-    keep = torch.rand(3, horizon, 4, dtype=torch.float64)
-    keep[torch.rand(keep.shape) < 0.2] = 0
-    add, start = torch.randn(3, horizon, 4).double(), torch.randn(3, 4).double()
-    hidden, wanted = start, []
-    for t in range(horizon):
-        hidden = keep[:, t] * hidden + add[:, t]
-        wanted.append(hidden)
-
-    assert_close(_scan_by_step(keep, add, start), torch.stack(wanted, 1))
-    assert_close(_scan_by_doubling(keep, add, start), torch.stack(wanted, 1))
-
-
-def test_gradient_of_the_scan_equals_finite_differences() -> None:
-    torch.manual_seed(0)
-    keep, add = torch.rand(2, 5, 3).double(), torch.randn(2, 5, 3).double()
-    inputs = [part.requires_grad_() for part in (keep, add, torch.randn(2, 3).double())]
-
-    assert torch.autograd.gradcheck(linear_scan, inputs)
 
 
 def test_policies_survive_copy_and_every_parameter_is_a_leaf() -> None:

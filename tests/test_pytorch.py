@@ -1,27 +1,15 @@
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.distributions import (
-    Bernoulli,
-    Beta,
-    Categorical,
-    Independent,
-    MultivariateNormal,
-    Normal,
-    TransformedDistribution,
-)
-from torch.distributions.transforms import TanhTransform
+from torch.distributions import Beta
 from torch.testing import assert_close
 
 from pufferlib.errors import UsageError
@@ -31,12 +19,10 @@ from pufferlib.pytorch import (
     PolicySpaces,
     evaluate_actions,
     layer_init,
-    mode,
     policy_sequence,
     policy_spaces,
     policy_step,
     reset_state,
-    sample,
     takes_state,
     unflatten_observations,
 )
@@ -44,7 +30,6 @@ from pufferlib.spaces import (
     action_layout,
     flatten_observation,
     observation_layout,
-    unflatten_action,
 )
 
 OBS = Box(-1, 1, (3,))
@@ -166,108 +151,10 @@ def test_spaces_of_one_agent_win_over_those_of_a_batch() -> None:
         policy_spaces(object())
 
 
-# --- what forward may return ----------------------------------------------------------------------
+# --- calling a policy -----------------------------------------------------------------------------
 
 LOGITS = torch.arange(20.0).view(4, 5)
 VALUE = torch.arange(4.0)
-MEAN, STD = torch.arange(8.0).view(4, 2), torch.full((4, 2), 0.5)
-
-
-@pytest.mark.parametrize("value", [VALUE, VALUE.unsqueeze(1)])
-def test_values_come_flat(value: Tensor) -> None:
-    assert_close(output_of((LOGITS, value), Discrete(5)).value, VALUE)
-
-
-@pytest.mark.parametrize(
-    "logits",
-    [
-        LOGITS,
-        [LOGITS[:, :2], LOGITS[:, 2:]],
-        (Categorical(logits=LOGITS[:, :2]), Categorical(logits=LOGITS[:, 2:])),
-    ],
-    ids=["concatenated", "list", "distributions"],
-)
-def test_logits_of_several_components_may_come_joined_or_apart(logits: Any) -> None:
-    action_space = MultiDiscrete([2, 3])
-    actions = torch.tensor([[0, 0], [1, 2], [0, 1], [1, 0]], dtype=torch.int32)
-
-    output = output_of((logits, VALUE), action_space)
-    logprobs, _ = evaluate_actions(output, action_layout(action_space), actions)
-
-    first, second = Categorical(logits=LOGITS[:, :2]), Categorical(logits=LOGITS[:, 2:])
-    assert_close(logprobs, first.log_prob(actions[:, 0]) + second.log_prob(actions[:, 1]))
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        (MEAN, STD, VALUE),
-        ((MEAN, STD), VALUE),
-        (MEAN, torch.tensor([0.5, 0.5]), VALUE),
-        (MEAN, torch.tensor(0.5), VALUE),
-        (Normal(MEAN, STD), VALUE),
-        (Independent(Normal(MEAN, STD), 1), VALUE),
-    ],
-)
-def test_gaussians_may_come_in_any_usual_form(result: Any) -> None:
-    output = output_of(result, Box(-1, 1, (2,)))
-
-    assert_close(output.mean, MEAN)
-    assert_close(output.std, STD)
-    assert_close(output.value, VALUE)
-
-
-def test_bernoulli_is_a_component_of_two_choices() -> None:
-    logits = torch.randn(4, 3, generator=rng())
-    actions = torch.randint(0, 2, (4, 3), generator=rng(), dtype=torch.int32)
-    layout = action_layout(MultiBinary(3))
-
-    output = output_of((Bernoulli(logits=logits), VALUE), MultiBinary(3))
-    logprobs, entropy = evaluate_actions(output, layout, actions)
-
-    wanted = Bernoulli(logits=logits)
-    assert_close(logprobs, wanted.log_prob(actions.float()).sum(1))
-    assert_close(entropy, wanted.entropy().sum(1))
-
-
-class Memory(NamedTuple):
-    count: Tensor
-
-
-@pytest.mark.parametrize(
-    ("result", "action_space"),
-    [
-        ((LOGITS, VALUE), Discrete(5)),
-        ((MEAN, STD, VALUE), Box(-1, 1, (2,))),
-        ((Normal(MEAN, STD), VALUE), Box(-1, 1, (2,))),
-        ((LOGITS, MEAN, STD, VALUE), Tuple((Discrete(5), Box(-1, 1, (2,))))),
-    ],
-)
-def test_a_state_may_follow_any_form(result: Any, action_space: Any) -> None:
-    state = (torch.ones(4, 2), [Memory(torch.ones(4))], {"k": torch.ones(4, 1)})
-
-    assert output_of((*result, state), action_space).state is state
-
-
-@pytest.mark.parametrize(
-    ("result", "action_space", "got"),
-    [
-        (LOGITS, Discrete(5), r"a tensor of shape \(4, 5\)"),
-        ((LOGITS,), Discrete(5), r"\(a tensor of shape \(4, 5\)\)"),
-        ((LOGITS, VALUE), Discrete(6), r"\(a tensor of shape \(4, 5\), a tensor of shape \(4,\)\)"),
-        ((LOGITS, torch.zeros(4, 2)), Discrete(5), r"shape \(4, 2\)"),
-        ((LOGITS, "value"), Discrete(5), "str"),
-        ((LOGITS, VALUE, None, None), Discrete(5), "NoneType, NoneType"),
-        ((MEAN, VALUE), Box(-1, 1, (2,)), r"mean, std, value"),
-        ((MEAN, torch.zeros(3), VALUE), Box(-1, 1, (2,)), r"shape \(3,\)"),
-        ((MEAN, STD, VALUE), Box(-1, 1, (3,)), r"with 3 means"),
-        ((Normal(MEAN, STD), VALUE), Discrete(5), "Normal"),
-        ((LOGITS, VALUE), Tuple((Discrete(5), Box(-1, 1, (2,)))), "logits, mean, std, value"),
-    ],
-)
-def test_anything_else_is_named_in_the_error(result: Any, action_space: Any, got: str) -> None:
-    with pytest.raises(UsageError, match=got):
-        output_of(result, action_space)
 
 
 def test_a_state_without_the_batch_is_refused() -> None:
@@ -304,252 +191,85 @@ def test_compiled_policies_are_seen_through() -> None:
     assert policy_step(policy, torch.ones(4, 3), None, spaces_of(Discrete(3))).state.shape == (4, 3)
 
 
-# --- actions --------------------------------------------------------------------------------------
+def test_agents_are_counted_within_each_env() -> None:
+    spaces = spaces_of(Discrete(3))._replace(num_agents=3)
 
-ACTION_SPACES = [
-    Discrete(5),
-    Discrete(3, start=4),
-    MultiDiscrete([3, 3]),
-    MultiDiscrete([2, 5, 3]),
-    MultiDiscrete([4]),
-    MultiBinary(3),
-    Box(-2, 2, (3,)),
-    Box(-2, 2, (2, 2)),
-    Box(-2, 2, ()),
-    Dict({"move": Discrete(4), "aim": Box(-1, 1, (2,)), "tools": MultiDiscrete([2, 3])}),
-    Tuple((Box(-1, 1, (1,)), Box(-1, 1, (2,)))),
-]
+    class Ids(nn.Module):
+        def forward(self, observations: Tensor, agent_ids: Tensor) -> Any:
+            return observations, agent_ids.float()
 
+    step = policy_step(Ids(), torch.zeros(6, 3), None, spaces)
+    given = policy_step(Ids(), torch.zeros(2, 3), None, spaces, torch.tensor([2, 0]))
+    sequence = policy_sequence(Ids(), torch.zeros(6, 2, 3), None, None, spaces)
+    chosen = policy_sequence(Ids(), torch.zeros(2, 2, 3), None, None, spaces, torch.tensor([2, 0]))
 
-def random_output(space: Any, batch: int, seed: int = 0) -> PolicyOutput:
-    layout, random = action_layout(space), rng(seed)
-    discrete, continuous = sum(layout.nvec), layout.num_continuous
-    return PolicyOutput(
-        value=torch.zeros(batch),
-        logits=torch.randn(batch, discrete, generator=random) if discrete else None,
-        mean=torch.randn(batch, continuous, generator=random) if continuous else None,
-        std=torch.rand(batch, continuous, generator=random) + 0.1 if continuous else None,
-    )
+    assert step.value.tolist() == [0, 1, 2, 0, 1, 2]
+    assert given.value.tolist() == [2, 0]
+    assert sequence.value.tolist() == [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2]
+    assert chosen.value.tolist() == [2, 2, 0, 0]
 
 
-@pytest.mark.parametrize("space", ACTION_SPACES, ids=str)
-def test_sampled_actions_are_rows_that_the_env_takes(space: Any) -> None:
-    layout = action_layout(space)
+class Layered(nn.Module):
+    """Sums what it sees, in a state with its layers first and one with the batch first."""
 
-    for actions in (
-        sample(random_output(space, 50), layout, None, rng())[0],
-        mode(random_output(space, 50), layout),
-    ):
-        assert actions.shape == (50, *layout.shape)
-        assert actions.numpy().dtype == layout.dtype
-        for row in actions.numpy():
-            action = unflatten_action(layout, row)
-            if not layout.num_continuous:  # reals are not clipped here
-                assert space.contains(action)
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, observations: Tensor, state: Any = None) -> Any:
+        seen = observations.expand(self.layers, -1, -1)
+        total = seen if state is None else state[0] + seen
+        count = torch.ones(len(observations), 1) + (0 if state is None else state[1])
+        return total[0], count, (total, count)
 
 
-@pytest.mark.parametrize("space", ACTION_SPACES, ids=str)
-def test_log_probability_at_sampling_equals_that_at_evaluation(space: Any) -> None:
-    layout, output = action_layout(space), random_output(space, 100)
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 2, 3, 4])
+def test_states_with_layers_first_are_kept_with_the_batch_first(layers: int, batch: int) -> None:
+    # where there are as many layers as rows, the shape alone does not tell which is which
+    policy, spaces = Layered(layers), spaces_of(Discrete(3))
+    rows = torch.arange(batch * 3.0).view(batch, 3)
 
-    actions, logprobs = sample(output, layout, None, rng())
-    again, entropy = evaluate_actions(output, layout, actions)
+    first = policy_step(policy, rows, None, spaces)
+    zeroed = reset_state(first.state, torch.arange(batch) == batch - 1)
+    second = policy_step(policy, rows, zeroed, spaces)
 
-    assert_close(again, logprobs)
-    assert logprobs.shape == entropy.shape == (100,)
+    assert first.state[0].shape == (batch, layers, 3)
+    assert first.state[1].shape == (batch, 1)
+    wanted = 2 * rows
+    wanted[-1] = rows[-1]
+    assert_close(second.logits, wanted)
+    assert second.value.tolist() == [2.0] * (batch - 1) + [1.0]
 
 
-@pytest.mark.parametrize("space", ACTION_SPACES, ids=str)
-def test_log_probability_and_entropy_equal_torch_distributions(space: Any) -> None:
-    layout, output = action_layout(space), random_output(space, 30)
-    actions, _ = sample(output, layout, None, rng())
-    indices, reals = (torch.from_numpy(part.copy()) for part in layout.split(actions.numpy()))
+def test_a_segment_is_unrolled_with_layers_first_too() -> None:
+    resets = torch.tensor([[False, False, True, False], [False] * 4])
 
-    parts: list[tuple[Any, Tensor]] = []
-    if output.logits is not None:
-        split = output.logits.split(list(layout.nvec), 1)
-        parts += [(Categorical(logits=x), indices[:, i]) for i, x in enumerate(split)]
-    if output.mean is not None:
-        parts += [(Independent(Normal(output.mean, output.std), 1), reals)]
+    output = policy_sequence(Layered(2), torch.ones(2, 4, 3), None, resets, spaces_of(Discrete(3)))
+
+    assert output.value.tolist() == [1, 2, 1, 2, 1, 2, 3, 4]
+    assert output.logits is not None
+    assert output.logits[:, 0].tolist() == [1, 2, 1, 2, 1, 2, 3, 4]
+
+
+def test_uncommon_distributions_of_a_recurrent_policy_are_judged_step_by_step() -> None:
+    class Sure(nn.Module):
+        def forward(self, observations: Tensor, state: Any = None) -> Any:
+            total = observations[:, :2] + (0 if state is None else state)
+            return Beta(total + 1, total + 2), total[:, 0], total
+
+    space = Box(0, 1, (2,))
+    layout, observations = action_layout(space), torch.rand(3, 4, 3)
+    output = policy_sequence(Sure(), observations, None, None, spaces_of(space))
+    actions = torch.rand(12, 2)
 
     logprobs, entropy = evaluate_actions(output, layout, actions)
-    assert_close(logprobs, sum(part.log_prob(action) for part, action in parts))
-    assert_close(entropy, sum(part.entropy() for part, _ in parts))
 
-
-def test_sampled_frequencies_follow_the_probabilities() -> None:
-    # 200,000 draws: the standard error of a share is below 0.0012; allow four
-    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    output = PolicyOutput(torch.zeros(200_000), probabilities.log().expand(200_000, 4))
-
-    actions, _ = sample(output, action_layout(Discrete(4)), None, rng())
-
-    shares = torch.bincount(actions.long(), minlength=4) / 200_000
-    assert_close(shares, probabilities, atol=0.0045, rtol=0)
-
-
-def test_gaussian_samples_have_the_asked_mean_and_deviation() -> None:
-    # 100,000 draws of deviation 0.5: the standard error of the mean is 0.0016
-    count = 100_000
-    output = PolicyOutput(
-        torch.zeros(count), None, torch.full((count, 1), 3.0), torch.full((count, 1), 0.5)
-    )
-
-    actions, _ = sample(output, action_layout(Box(-1, 1, (1,))), None, rng())
-
-    assert abs(actions.mean() - 3) < 0.007  # beyond the bound of 1: the env clips, not the policy
-    assert abs(actions.std() - 0.5) < 0.005
-
-
-@pytest.mark.parametrize("space", ACTION_SPACES, ids=str)
-def test_the_generator_alone_decides_what_is_sampled(space: Any) -> None:
-    layout, output = action_layout(space), random_output(space, 64)
-
-    first, _ = sample(output, layout, None, rng(1))
-    torch.rand(3)
-    second, _ = sample(output, layout, None, rng(1))
-    third, _ = sample(output, layout, None, rng(2))
-
-    assert torch.equal(first, second)
-    assert not torch.equal(first, third)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    nvec=st.lists(st.integers(1, 6), min_size=1, max_size=4),
-    seed=st.integers(0, 2**31),
-    spread=st.sampled_from([0.0, 1.0, 50.0]),
-)
-def test_illegal_actions_are_never_sampled_and_gradients_stay_finite(
-    nvec: list[int], seed: int, spread: float
-) -> None:
-    space = Discrete(nvec[0]) if len(nvec) == 1 else MultiDiscrete(nvec)
-    layout, random = action_layout(space), rng(seed)
-    masks = torch.rand(64, sum(nvec), generator=random) < 0.4
-    starts = np.cumsum([0, *nvec[:-1]])
-    for start, n in zip(starts, nvec, strict=True):  # at least one choice is legal
-        masks[torch.arange(64), start + torch.randint(0, n, (64,), generator=random)] = True
-    logits = (spread * torch.randn(64, sum(nvec), generator=random)).requires_grad_()
-    output = PolicyOutput(torch.zeros(64), logits)
-
-    actions, logprobs = sample(output, layout, masks, random)
-    again, entropy = evaluate_actions(output, layout, actions, masks)
-    (again.sum() + entropy.sum()).backward()
-
-    for chosen in (actions, mode(output, layout, masks)):
-        columns = chosen.view(64, -1) + torch.from_numpy(starts)
-        assert masks.gather(1, columns).all()
-    assert_close(again, logprobs)
-    assert entropy.isfinite().all()
-    assert (entropy >= -1e-5).all()
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
-    assert (logits.grad[~masks] == 0).all()
-
-
-def test_masked_entropy_is_that_of_the_legal_choices() -> None:
-    output = PolicyOutput(torch.zeros(1), torch.zeros(1, 4))
-    masks = torch.tensor([[True, False, True, False]])
-
-    logprobs, entropy = evaluate_actions(
-        output, action_layout(Discrete(4)), torch.tensor([2]), masks
-    )
-
-    assert_close(logprobs, torch.tensor([-math.log(2)]))
-    assert_close(entropy, torch.tensor([math.log(2)]))
-
-
-def test_a_row_without_legal_choice_gives_valid_actions_and_no_nan() -> None:
-    layout = action_layout(MultiDiscrete([2, 3]))
-    logits = torch.zeros(500, 5, requires_grad=True)
-    output = PolicyOutput(torch.zeros(500), logits)
-
-    actions, _ = sample(output, layout, torch.zeros(500, 5, dtype=torch.bool), rng())
-    logprobs, entropy = evaluate_actions(
-        output, layout, actions, torch.zeros(500, 5, dtype=torch.bool)
-    )
-    (logprobs + entropy).sum().backward()
-
-    assert (actions < torch.tensor([2, 3])).all()
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
-
-
-def test_a_policy_that_masks_with_minus_infinity_gets_finite_entropy_and_gradients() -> None:
-    scores = torch.zeros(8, 3, requires_grad=True)
-    masked = scores.masked_fill(torch.tensor([False, True, False]), -torch.inf)
-    output = PolicyOutput(torch.zeros(8), masked)
-    layout = action_layout(Discrete(3))
-
-    actions, _ = sample(output, layout, None, rng())
-    logprobs, entropy = evaluate_actions(output, layout, actions)
-    (logprobs.sum() + entropy.sum()).backward()
-
-    assert (actions != 1).all()
-    assert_close(entropy, torch.full((8,), math.log(2)))
-    assert scores.grad is not None
-    assert scores.grad.isfinite().all()
-
-
-def test_mode_takes_the_likeliest_legal_choice_and_the_mean() -> None:
-    space = Tuple((Discrete(3), Box(-1, 1, (2,))))
-    layout = action_layout(space)
-    output = PolicyOutput(
-        torch.zeros(1),
-        torch.tensor([[1.0, 3.0, 2.0]]),
-        torch.tensor([[0.25, 4.0]]),
-        torch.ones(1, 2),
-    )
-
-    indices, reals = layout.split(mode(output, layout).numpy())
-    legal, _ = layout.split(mode(output, layout, torch.tensor([[True, False, True]])).numpy())
-
-    assert indices.tolist() == [[1]]
-    assert reals.tolist() == [[0.25, 1.0]]  # as the env takes them: 4 lies beyond its bound
-    assert legal.tolist() == [[2]]
-
-
-def test_uncommon_distributions_are_asked_themselves() -> None:
-    space, layout = Box(-1, 1, (2,)), action_layout(Box(-1, 1, (2,)))
-    covariance = torch.tensor([[1.0, 0.5], [0.5, 2.0]])
-    distribution = MultivariateNormal(torch.zeros(4, 2), covariance)
-
-    output = output_of((distribution, VALUE), space)
-    actions, logprobs = sample(output, layout, None, rng(5))
-    again, _ = sample(output, layout, None, rng(5))
-    evaluated, entropy = evaluate_actions(output, layout, actions)
-
-    assert torch.equal(actions, again)
-    assert_close(logprobs, distribution.log_prob(actions))
-    assert_close(evaluated, logprobs)
-    assert_close(entropy, distribution.entropy())
-    assert_close(mode(output, layout), torch.zeros(4, 2))
-    with pytest.raises(UsageError, match="MultivariateNormal"):
-        sample(output, layout, torch.ones(4, 2, dtype=torch.bool))
-
-
-def test_independent_components_of_an_uncommon_distribution_are_summed() -> None:
-    distribution = Beta(torch.full((4, 2), 2.0), torch.full((4, 2), 3.0))
-    layout = action_layout(Box(0, 1, (2,)))
-
-    output = output_of((distribution, VALUE), Box(0, 1, (2,)))
-    actions, logprobs = sample(output, layout, None, rng())
-
-    assert_close(logprobs, distribution.log_prob(actions).sum(1))
-
-
-def test_a_distribution_without_closed_entropy_is_estimated() -> None:
-    mean = torch.zeros(4000, 1, requires_grad=True)
-    squashed = TransformedDistribution(Normal(mean, 0.1), TanhTransform())
-    layout = action_layout(Box(-1, 1, (1,)))
-
-    output = output_of((squashed, torch.zeros(4000)), Box(-1, 1, (1,)), batch=4000)
-    actions, _ = sample(output, layout, None, rng())
-    _, entropy = evaluate_actions(output, layout, actions.clamp(-0.99, 0.99))
-
-    # Near 0, tanh is almost the identity: close to the entropy of the Gaussian, and a bit below
-    assert abs(entropy.mean() - Normal(0.0, 0.1).entropy()) < 0.05
-    assert entropy.requires_grad
+    totals = observations[:, :, :2].cumsum(1).flatten(0, 1)
+    wanted = Beta(totals + 1, totals + 2)
+    assert_close(output.value, totals[:, 0])
+    assert_close(logprobs, wanted.log_prob(actions).sum(1))
+    assert_close(entropy, wanted.entropy().sum(1))
 
 
 # --- memory ---------------------------------------------------------------------------------------

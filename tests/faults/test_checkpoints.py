@@ -1,0 +1,223 @@
+"""Runs that are killed, disks that are full, folders that cannot be written: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pufferlib import checkpoint
+from pufferlib.cli import main
+from pufferlib.errors import CheckpointError
+
+TINY = [
+    *("--train.batch-size=256", "--train.num-steps=8", "--train.n-epochs=1", "--vec.num-envs=8"),
+    *("--policy.hidden-size=16", "--train.device=cpu", "--train.minibatch-size=none"),
+    *("--train.checkpoint-interval=3", "--train.num-iterations=40"),
+]
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# ---- Kills ---------------------------------------------------------------------------------------
+
+
+def test_killed_saves_always_leave_a_sound_checkpoint() -> None:
+    script = Path(__file__).with_name("kill_saves.py")
+    command = [sys.executable, str(script), "--kills", "20", "--every-line"]
+    if os.access("/dev/shm", os.W_OK):  # a kill is no power cut: what is synced does not matter
+        command += ["--folder", "/dev/shm"]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=300)
+    assert done.returncode == 0, done.stderr
+    lines, random = (
+        [int(number) for number in re.findall(r"\d+", line)] for line in done.stdout.splitlines()
+    )
+    assert lines[0] > 50, "a save has more lines than that"
+    assert random[0] == 20
+    assert lines[1] > 0, "some kills must come in the middle of a file"
+    assert lines[3] == random[3] == 0
+
+
+class Training:
+    """A run of the command line in another process."""
+
+    def __init__(self, run_dir: str, name: str, *words: str) -> None:
+        self.run_dir = Path(run_dir)
+        command = [sys.executable, "-m", "pufferlib", "train", name, *TINY, *words]
+        self.process = subprocess.Popen(
+            [*command, f"--train.run-dir={run_dir}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENV,
+        )
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = self.run_dir.iterdir()
+        return folder
+
+    def stop(self, rows: int, signum: int) -> int:
+        """Send a signal once the log has so many rows; return the exit code."""
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.process.communicate()
+            logs = list(self.run_dir.glob("*/metrics.jsonl"))
+            if logs and logs[0].read_text().count("\n") >= rows:
+                break
+            time.sleep(0.01)
+        self.process.send_signal(signum)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+def learnt(folder: Path) -> list[dict[str, Any]]:
+    """Return what the log says of each iteration, but for times; later rows count."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timed = ("time/", "system/", "sps", "uptime", "eta", "total_steps")
+    last = {row["iteration"]: row for row in rows}
+    return [
+        {key: value for key, value in last[iteration].items() if not key.startswith(timed)}
+        for iteration in sorted(last)
+    ]
+
+
+def assert_same_end(one: Path, other: Path) -> None:
+    left, right = (checkpoint.load(folder / "latest.safetensors") for folder in (one, other))
+    assert left.tensors.keys() == right.tensors.keys()
+    for name, part in left.tensors.items():
+        assert torch.equal(part, right.tensors[name]), name
+    for facts in (left.facts, right.facts):
+        facts.pop("uptime")
+        facts["train"].pop("run_dir")
+    assert left.facts == right.facts
+    assert learnt(one) == learnt(other)
+
+
+@pytest.mark.parametrize(
+    ("signum", "code", "name", "words"),
+    [
+        (signal.SIGKILL, -9, "cartpole", ["--vec.num-workers=2", "--train.norm-obs"]),
+        (signal.SIGTERM, 143, "memory", ["--policy.recurrent=lstm", "--train.norm-reward"]),
+    ],
+)
+def test_a_stopped_run_that_is_resumed_ends_as_if_nothing_had_happened(
+    signum: int, code: int, name: str, words: list[str]
+) -> None:
+    stopped = Training("stopped", name, *words)
+    assert stopped.stop(rows=5, signum=signum) == code
+    before = checkpoint.load(stopped.folder / "latest.safetensors").facts["iteration"]
+    assert 3 <= before < 40
+    assert main(["resume", str(stopped.folder)]) == 0
+    assert main(["train", name, *TINY, *words]) == 0
+    (uninterrupted,) = Path("runs").iterdir()
+    assert_same_end(uninterrupted, stopped.folder)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again() -> None:
+    assert main(["train", "squared", *TINY, "--train.num-iterations=4"]) == 0
+    (run,) = Path("runs").iterdir()
+    once = checkpoint.load(run / "latest.safetensors")
+    for path in run.glob("*.safetensors"):
+        path.unlink()
+    assert main(["resume", "squared"]) == 0
+    again = checkpoint.load(run / "latest.safetensors")
+    assert all(torch.equal(part, again.tensors[name]) for name, part in once.tensors.items())
+
+
+# ---- Disks ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def file_limit(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond `size` bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_run_on_a_full_disk_goes_on_with_a_warning_and_keeps_what_it_had(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [*TINY, "--policy.hidden-size=64", "--train.num-iterations=3"]
+    assert main(["train", "cartpole", *words]) == 0
+    (run,) = Path("runs").iterdir()
+    size = (run / "latest.safetensors").stat().st_size
+    capsys.readouterr()
+    with file_limit(size // 2), pytest.warns(RuntimeWarning, match="The run goes on") as warned:
+        # two saves on the way fail with a warning, the last one is the end
+        assert main(["resume", str(run), "--train.num-iterations=11"]) == 2
+    assert len(warned) == 2
+    err = capsys.readouterr().err
+    assert re.fullmatch(r"puffer: cannot write .*: File too large\n", err)
+    assert [row["iteration"] for row in learnt(run)] == list(range(1, 12))
+    assert not list(run.glob(".*"))
+    assert checkpoint.load(run / "latest.safetensors").facts["iteration"] == 3
+    assert main(["resume", str(run)]) == 0
+    assert checkpoint.load(run / "latest.safetensors").facts["iteration"] == 11
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)]
+    try:
+        mounted = subprocess.run(options, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting a small disk is not allowed here; the test before stands for it")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint(small_disk: Path) -> None:
+    path = small_disk / "a"
+    checkpoint.save(path, {"x": torch.ones(20_000)}, {"iteration": 1})
+    with pytest.raises(CheckpointError, match="No space left on device") as caught:
+        checkpoint.save(path, {"x": torch.zeros(50_000)}, {"iteration": 2})
+    assert "\n" not in str(caught.value)
+    assert [entry.name for entry in small_disk.iterdir()] == ["a"]
+    assert checkpoint.load(path).facts == {"iteration": 1}
+
+
+def test_a_disk_that_is_read_only_keeps_the_last_checkpoint(small_disk: Path) -> None:
+    path = small_disk / "a"
+    checkpoint.save(path, {"x": torch.ones(3)}, {"iteration": 1})
+    remount = ["mount", "-o", "remount,ro", str(small_disk)]
+    if subprocess.run(remount, capture_output=True, check=False).returncode:
+        pytest.skip("remounting is not allowed here")
+    with pytest.raises(CheckpointError, match=r"cannot write .*Read-only file system"):
+        checkpoint.save(path, {"x": torch.zeros(3)}, {"iteration": 2})
+    assert checkpoint.load(path).facts == {"iteration": 1}
+
+
+def test_a_folder_that_nobody_may_write_is_told_before_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["train", "cartpole", *TINY, "--train.run-dir=/proc/runs"]) == 2
+    err = capsys.readouterr().err
+    assert "`--train.run-dir` must be a folder that can be written" in err
+    assert err.count("\n") == 1
+    with pytest.raises(CheckpointError, match="cannot write /proc/a"):
+        checkpoint.save("/proc/a", {}, {})

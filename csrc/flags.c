@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 #if defined(__linux__)
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #endif
 
@@ -75,6 +76,20 @@ void puf_flags_start(PufFlags* flags, int32_t worker, int wake_fd) {
     Worker* w = &flags->workers[worker];
     atomic_store(&w->turn, 1);
     if (atomic_load(&w->asleep)) wake(wake_fd);
+}
+
+void puf_flags_start_all(PufFlags* flags, const int32_t* workers, int32_t num_workers,
+                         const int32_t* wake_fds, int shout_fd) {
+    for (int32_t i = 0; i < num_workers; i++) atomic_store(&flags->workers[workers[i]].turn, 1);
+    int32_t asleep = 0;
+    for (int32_t i = 0; i < num_workers; i++)
+        asleep += (int32_t)atomic_load(&flags->workers[workers[i]].asleep);
+    if (asleep > 1 && shout_fd >= 0) {
+        wake(shout_fd);
+        return;
+    }
+    for (int32_t i = 0; i < num_workers; i++)
+        if (atomic_load(&flags->workers[workers[i]].asleep)) wake(wake_fds[workers[i]]);
 }
 
 static bool is_look_due(PufFlags* flags) {
@@ -149,8 +164,46 @@ void puf_flags_revoke(PufFlags* flags, int32_t worker) {
     atomic_store(&w->turn, 0);
 }
 
-PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int own_fd, int life_fd,
-                              int32_t spins, int32_t timeout_ms) {
+#if defined(__linux__)
+enum { WAKE, LIFE };
+
+int puf_flags_sleeper(int own_fd, int shout_fd, int life_fd) {
+    // edges for the first two: a write wakes once, whether or not anybody reads it
+    struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.u32 = WAKE};
+    struct epoll_event life = {.events = EPOLLIN, .data.u32 = LIFE};
+    int sleeper = epoll_create1(EPOLL_CLOEXEC);
+    if (sleeper < 0) return -1;
+    if ((own_fd >= 0 && epoll_ctl(sleeper, EPOLL_CTL_ADD, own_fd, &wake)) ||
+        (shout_fd >= 0 && epoll_ctl(sleeper, EPOLL_CTL_ADD, shout_fd, &wake)) ||
+        (life_fd >= 0 && epoll_ctl(sleeper, EPOLL_CTL_ADD, life_fd, &life))) {
+        close(sleeper);
+        return -1;
+    }
+    return sleeper;
+}
+
+static PufWaited sleep_in(int sleeper, int32_t timeout_ms) {
+    struct epoll_event events[3];
+    int count = epoll_wait(sleeper, events, 3, timeout_ms);
+    if (count < 0) return PUF_INTERRUPTED;
+    if (count == 0) return PUF_TIMEOUT;
+    for (int i = 0; i < count; i++)
+        if (events[i].data.u32 == WAKE) return PUF_TURN;
+    return PUF_SPOKEN;
+}
+#else
+int puf_flags_sleeper(int own_fd, int shout_fd, int life_fd) {
+    (void)own_fd, (void)shout_fd, (void)life_fd;
+    return -1;
+}
+static PufWaited sleep_in(int sleeper, int32_t timeout_ms) {
+    (void)sleeper, (void)timeout_ms;
+    return PUF_INTERRUPTED;
+}
+#endif
+
+PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int sleeper, int32_t spins,
+                              int32_t timeout_ms) {
     Worker* w = &flags->workers[worker];
     for (int32_t i = 0; i < spins; i++) {
         if (atomic_load(&w->turn)) return PUF_TURN;
@@ -159,7 +212,7 @@ PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int own_fd, int l
     atomic_store(&w->asleep, 1);
     PufWaited waited = PUF_TURN;
     while (!atomic_load(&w->turn)) {
-        waited = sleep_on(own_fd, life_fd, timeout_ms);
+        waited = sleep_in(sleeper, timeout_ms);
         if (waited != PUF_TURN) break;
     }
     atomic_store(&w->asleep, 0);

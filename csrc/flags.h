@@ -29,6 +29,12 @@ size_t puf_flags_bytes(int32_t num_workers);  // a multiple of 64, as the memory
 // Gives `worker` its turn; it must not have one already. `wake_fd` wakes it if it sleeps.
 void puf_flags_start(PufFlags* flags, int32_t worker, int wake_fd);
 
+// The same for several; `wake_fds` has a descriptor for every worker of the vector. Who is woken
+// may take this core before the next is: with a `shout_fd`, which all workers of the vector sleep
+// on, one write wakes everybody. It is -1 where only some of them are started.
+void puf_flags_start_all(PufFlags* flags, const int32_t* workers, int32_t num_workers,
+                         const int32_t* wake_fds, int shout_fd);
+
 // Waits until `count` of the workers `pending` have no turn any more.
 PufWaited puf_flags_wait(PufFlags* flags, const int32_t* pending, int32_t num_pending,
                          int32_t count, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms);
@@ -47,8 +53,13 @@ void puf_flags_revoke(PufFlags* flags, int32_t worker);
 
 // ---- A worker's side --------------------------------------------------------------------------
 
-PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int own_fd, int life_fd,
-                              int32_t spins, int32_t timeout_ms);
+// Returns a descriptor to sleep on until one of the others (-1 for none) is written to or, for
+// `life_fd`, has something to read; -1 where that cannot be had. Whoever wakes need not take what
+// was written, so one write to `shout_fd` wakes all who sleep on it.
+int puf_flags_sleeper(int own_fd, int shout_fd, int life_fd);
+
+PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int sleeper, int32_t spins,
+                              int32_t timeout_ms);
 void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t said, int parent_fd);
 
 // The worker's own word, which only it writes: shows the parent that a long turn gets on.

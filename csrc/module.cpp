@@ -15,6 +15,7 @@
 
 extern "C" {
 #include "advantage.h"
+#include "cells.h"
 #include "flags.h"
 #include "puffer.h"
 }
@@ -271,6 +272,114 @@ static void advantage(ConstFloats rewards, ConstFloats values, ConstFloats boots
                   out.data());
 }
 
+// Recurrent cells, see cells.h. Rows and width are those of `hidden`; all else must fit.
+using MaybeFloats = std::optional<Floats>;
+using MaybeConstFloats = std::optional<ConstFloats>;
+
+static float* data_of(MaybeFloats& array) { return array ? array->data() : nullptr; }
+static const float* data_of(MaybeConstFloats& array) { return array ? array->data() : nullptr; }
+
+struct Cells {
+    template <typename Array>
+    explicit Cells(const Array& hidden) {
+        if (hidden.ndim() != 2) throw std::invalid_argument("states must be [rows, width]");
+        rows = (int32_t)hidden.shape(0), width = (int32_t)hidden.shape(1);
+    }
+    template <typename Array>
+    void expect(const Array& array, size_t widths) const {
+        if (array.size() != (size_t)rows * (size_t)width * widths)
+            throw std::invalid_argument("all arrays must fit the states");
+    }
+    template <typename Array>
+    void expect_if(const std::optional<Array>& array, size_t widths) const {
+        if (array) expect(*array, widths);
+    }
+    void expect_rows(const MaybeConstFloats& kept) const {
+        if (kept && kept->size() != (size_t)rows)
+            throw std::invalid_argument("kept must have one number for each row");
+    }
+    int32_t rows, width;
+};
+
+static void lstm_forward(Floats gates, ConstFloats cell, MaybeConstFloats kept, Floats hidden,
+                         MaybeFloats next_hidden, Floats next_cell, MaybeFloats squashed) {
+    Cells cells(cell);
+    cells.expect(gates, 4), cells.expect(hidden, 1), cells.expect(next_cell, 1);
+    cells.expect_if(next_hidden, 1), cells.expect_if(squashed, 1), cells.expect_rows(kept);
+    nb::gil_scoped_release release;
+    puf_lstm_forward(cells.rows, cells.width, gates.data(), cell.data(), data_of(kept),
+                     hidden.data(), data_of(next_hidden), next_cell.data(), data_of(squashed));
+}
+
+static void lstm_backward(ConstFloats gates, ConstFloats cell, ConstFloats squashed,
+                          MaybeConstFloats kept, ConstFloats of_output, ConstFloats of_hidden,
+                          Floats of_cell, Floats of_gates) {
+    Cells cells(cell);
+    cells.expect(gates, 4), cells.expect(squashed, 1), cells.expect(of_output, 1);
+    cells.expect(of_hidden, 1), cells.expect(of_cell, 1), cells.expect(of_gates, 4);
+    cells.expect_rows(kept);
+    nb::gil_scoped_release release;
+    puf_lstm_backward(cells.rows, cells.width, gates.data(), cell.data(), squashed.data(),
+                      data_of(kept), of_output.data(), of_hidden.data(), of_cell.data(),
+                      of_gates.data());
+}
+
+static void gru_forward(ConstFloats projected, ConstFloats remembered, ConstFloats hidden,
+                        MaybeConstFloats kept, MaybeFloats gates, Floats output,
+                        MaybeFloats next_hidden) {
+    Cells cells(hidden);
+    cells.expect(projected, 3), cells.expect(remembered, 3), cells.expect(output, 1);
+    cells.expect_if(gates, 3), cells.expect_if(next_hidden, 1), cells.expect_rows(kept);
+    nb::gil_scoped_release release;
+    puf_gru_forward(cells.rows, cells.width, projected.data(), remembered.data(), hidden.data(),
+                    data_of(kept), data_of(gates), output.data(), data_of(next_hidden));
+}
+
+static void gru_backward(ConstFloats gates, ConstFloats inner, ConstFloats hidden,
+                         MaybeConstFloats kept, ConstFloats of_output, Floats of_hidden,
+                         Floats of_projected, Floats of_remembered) {
+    Cells cells(hidden);
+    cells.expect(gates, 3), cells.expect(inner, 1), cells.expect(of_output, 1);
+    cells.expect(of_hidden, 1), cells.expect(of_projected, 3), cells.expect(of_remembered, 3);
+    cells.expect_rows(kept);
+    nb::gil_scoped_release release;
+    puf_gru_backward(cells.rows, cells.width, gates.data(), inner.data(), hidden.data(),
+                     data_of(kept), of_output.data(), of_hidden.data(), of_projected.data(),
+                     of_remembered.data());
+}
+
+static void expect_scan(ConstFloats projected, ConstFloats start, std::optional<ConstBytes>& resets,
+                        size_t hidden) {
+    Cells cells(start);
+    size_t steps = projected.ndim() == 3 ? projected.shape(1) : 0;
+    cells.expect(projected, 2 * steps);
+    if (hidden != start.size() * steps || (resets && resets->size() != start.shape(0) * steps))
+        throw std::invalid_argument("all arrays must be [segments, horizon, ...] like projected");
+}
+
+static void mingru_forward(ConstFloats projected, ConstFloats start,
+                           std::optional<ConstBytes> resets, Floats hidden) {
+    expect_scan(projected, start, resets, hidden.size());
+    nb::gil_scoped_release release;
+    puf_mingru_forward((int32_t)start.shape(0), (int32_t)projected.shape(1),
+                       (int32_t)start.shape(1), projected.data(), start.data(),
+                       resets ? resets->data() : nullptr, hidden.data());
+}
+
+static void mingru_backward(ConstFloats projected, ConstFloats start,
+                            std::optional<ConstBytes> resets, ConstFloats hidden,
+                            ConstFloats of_hidden, Floats of_projected, Floats of_start) {
+    expect_scan(projected, start, resets, hidden.size());
+    if (of_hidden.size() != hidden.size() || of_projected.size() != projected.size() ||
+        of_start.size() != start.size())
+        throw std::invalid_argument("gradients must have the shapes of what they are of");
+    nb::gil_scoped_release release;
+    puf_mingru_backward((int32_t)start.shape(0), (int32_t)projected.shape(1),
+                        (int32_t)start.shape(1), projected.data(), start.data(),
+                        resets ? resets->data() : nullptr, hidden.data(), of_hidden.data(),
+                        of_projected.data(), of_start.data());
+}
+
 // Turns between a parent and its workers, see flags.h. One object serves either side: the parent
 // knows the descriptors that wake each worker, a worker only its own and the parent's.
 class Flags {
@@ -283,13 +392,12 @@ class Flags {
     }
 
     // Gives workers[i] its turn; wake_fds has the descriptor of every worker.
-    void start(ConstInts workers, ConstInts wake_fds) {
+    void start(ConstInts workers, ConstInts wake_fds, int shout_fd) {
         if (wake_fds.size() != (size_t)num_workers_)
             throw std::invalid_argument("wake_fds must have one descriptor for each worker");
-        for (size_t i = 0; i < workers.size(); i++) {
-            int32_t worker = checked(workers.data()[i]);
-            puf_flags_start(flags_, worker, wake_fds.data()[worker]);
-        }
+        for (size_t i = 0; i < workers.size(); i++) checked(workers.data()[i]);
+        puf_flags_start_all(flags_, workers.data(), (int32_t)workers.size(), wake_fds.data(),
+                            shout_fd);
     }
 
     int wait(ConstInts pending, int32_t count, int own_fd, int life_fd, int32_t spins,
@@ -303,11 +411,10 @@ class Flags {
         });
     }
 
-    int wait_turn(int32_t worker, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms) {
+    int wait_turn(int32_t worker, int sleeper, int32_t spins, int32_t timeout_ms) {
         checked(worker);
-        return waited([&] {
-            return puf_flags_wait_turn(flags_, worker, own_fd, life_fd, spins, timeout_ms);
-        });
+        return waited(
+            [&] { return puf_flags_wait_turn(flags_, worker, sleeper, spins, timeout_ms); });
     }
 
     void finish(int32_t worker, uint32_t said, int parent_fd) {
@@ -325,6 +432,15 @@ class Flags {
     }
 
     uint32_t said(int32_t worker) { return puf_flags_said(flags_, checked(worker)); }
+
+    // What they said together, bit by bit.
+    uint32_t said_by(ConstInts workers) {
+        uint32_t bits = 0;
+        for (size_t i = 0; i < workers.size(); i++)
+            bits |= puf_flags_said(flags_, checked(workers.data()[i]));
+        return bits;
+    }
+
     uint32_t progress(int32_t worker) { return puf_flags_progress(flags_, checked(worker)); }
     void revoke(int32_t worker) { puf_flags_revoke(flags_, checked(worker)); }
 
@@ -377,18 +493,31 @@ NB_MODULE(_core, module) {
     module.def("advantage", &advantage, "rewards"_a, "values"_a, "bootstrap"_a, "terminals"_a,
                "truncations"_a, "final_values"_a, "masks"_a.none(), "ratios"_a.none(), "out"_a,
                "gamma"_a, "gae_lambda"_a, "rho_clip"_a, "c_clip"_a);
+    module.def("lstm_forward", &lstm_forward, "gates"_a, "cell"_a, "kept"_a.none(), "hidden"_a,
+               "next_hidden"_a.none(), "next_cell"_a, "squashed"_a.none());
+    module.def("lstm_backward", &lstm_backward, "gates"_a, "cell"_a, "squashed"_a, "kept"_a.none(),
+               "of_output"_a, "of_hidden"_a, "of_cell"_a, "of_gates"_a);
+    module.def("gru_forward", &gru_forward, "projected"_a, "remembered"_a, "hidden"_a,
+               "kept"_a.none(), "gates"_a.none(), "output"_a, "next_hidden"_a.none());
+    module.def("gru_backward", &gru_backward, "gates"_a, "inner"_a, "hidden"_a, "kept"_a.none(),
+               "of_output"_a, "of_hidden"_a, "of_projected"_a, "of_remembered"_a);
+    module.def("mingru_forward", &mingru_forward, "projected"_a, "start"_a, "resets"_a.none(),
+               "hidden"_a);
+    module.def("mingru_backward", &mingru_backward, "projected"_a, "start"_a, "resets"_a.none(),
+               "hidden"_a, "of_hidden"_a, "of_projected"_a, "of_start"_a);
     module.def("flags_bytes", &puf_flags_bytes, "num_workers"_a);
+    module.def("flags_sleeper", &puf_flags_sleeper, "own_fd"_a, "shout_fd"_a, "life_fd"_a);
     module.def("die_with_parent", &puf_die_with_parent);
     nb::class_<Flags>(module, "Flags")
         .def(nb::init<Bytes, int32_t>(), "memory"_a, "num_workers"_a)
-        .def("start", &Flags::start, "workers"_a, "wake_fds"_a)
+        .def("start", &Flags::start, "workers"_a, "wake_fds"_a, "shout_fd"_a = -1)
         .def("wait", &Flags::wait, "pending"_a, "count"_a, "own_fd"_a, "life_fd"_a, "spins"_a,
              "timeout_ms"_a)
-        .def("wait_turn", &Flags::wait_turn, "worker"_a, "own_fd"_a, "life_fd"_a, "spins"_a,
-             "timeout_ms"_a)
+        .def("wait_turn", &Flags::wait_turn, "worker"_a, "sleeper"_a, "spins"_a, "timeout_ms"_a)
         .def("finish", &Flags::finish, "worker"_a, "said"_a, "parent_fd"_a)
         .def("ready", &Flags::ready, "pending"_a)
         .def("said", &Flags::said, "worker"_a)
+        .def("said_by", &Flags::said_by, "workers"_a)
         .def("progress", &Flags::progress, "worker"_a)
         .def("revoke", &Flags::revoke, "worker"_a)
         .def("progress_word", &Flags::progress_word, "worker"_a);

@@ -364,9 +364,14 @@ def fresh_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
 
 
+# Recurrent cells over NumPy arrays, in place; what they take and give stands in csrc/cells.h
+lstm_forward, lstm_backward = _core.lstm_forward, _core.lstm_backward
+gru_forward, gru_backward = _core.gru_forward, _core.gru_backward
+mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
+
 Flags = _core.Flags  # turns in shared memory, see csrc/flags.h
 Loop = _core.Loop  # over Python envs, see csrc/loop.cpp
-flags_bytes = _core.flags_bytes
+flags_bytes, flags_sleeper = _core.flags_bytes, _core.flags_sleeper
 
 
 def die_with_parent() -> bool:

@@ -20,6 +20,8 @@ typedef struct {
     PufFlags* flags;
     int parent_fd;
     int wake_fds[MAX_WORKERS];
+    int shout_fd;
+    int sleepers[MAX_WORKERS];
     int life[2];  // a pipe that nobody writes to
     int32_t num_workers;
     int32_t rows[MAX_WORKERS];  // plain on purpose: without an order TSan objects
@@ -38,14 +40,20 @@ static void make_rig(Rig* rig, int32_t num_workers) {
     rig->flags = aligned_alloc(64, puf_flags_bytes(num_workers));
     memset(rig->flags, 0, puf_flags_bytes(num_workers));
     rig->parent_fd = eventfd(0, EFD_NONBLOCK);
-    for (int32_t i = 0; i < num_workers; i++) rig->wake_fds[i] = eventfd(0, EFD_NONBLOCK);
+    rig->shout_fd = eventfd(0, EFD_NONBLOCK);
     CHECK(pipe(rig->life) == 0);
+    for (int32_t i = 0; i < num_workers; i++) {
+        rig->wake_fds[i] = eventfd(0, EFD_NONBLOCK);
+        rig->sleepers[i] = puf_flags_sleeper(rig->wake_fds[i], rig->shout_fd, rig->life[0]);
+        CHECK(rig->sleepers[i] >= 0);
+    }
 }
 
 static void free_rig(Rig* rig) {
     free(rig->flags);
     close(rig->parent_fd);
-    for (int32_t i = 0; i < rig->num_workers; i++) close(rig->wake_fds[i]);
+    close(rig->shout_fd);
+    for (int32_t i = 0; i < rig->num_workers; i++) close(rig->wake_fds[i]), close(rig->sleepers[i]);
     close(rig->life[0]);
     close(rig->life[1]);
 }
@@ -80,8 +88,8 @@ static void* work(void* context) {
     Rig* rig = part->rig;
     int32_t worker = part->worker;
     for (int32_t round = 0; round < part->rounds; round++) {
-        PufWaited waited = puf_flags_wait_turn(rig->flags, worker, rig->wake_fds[worker],
-                                               rig->life[0], part->spins, PATIENCE_MS);
+        PufWaited waited = puf_flags_wait_turn(rig->flags, worker, rig->sleepers[worker],
+                                               part->spins, PATIENCE_MS);
         if (waited != PUF_TURN || rig->rows[worker] != 2 * round) {
             part->failures++;
             return NULL;
@@ -106,7 +114,10 @@ static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spi
     }
     bool good = true;
     for (int32_t round = 0; round < rounds && good; round++) {
-        for (int32_t i = 0; i < num_workers; i++) start(&rig, i);
+        if (round % 3 == 0)
+            for (int32_t i = 0; i < num_workers; i++) start(&rig, i);
+        else
+            puf_flags_start_all(rig.flags, ALL, num_workers, rig.wake_fds, rig.shout_fd);
         good = wait_for(&rig, ALL, num_workers, num_workers, spins, PATIENCE_MS) == PUF_TURN;
         for (int32_t i = 0; i < num_workers && good; i++) {
             good = rig.rows[i] == 2 * round + 1 && puf_flags_said(rig.flags, i) == (uint32_t)round;
@@ -202,6 +213,24 @@ static void test_the_count_of_finishes_may_wrap_around(void) {
     free_rig(&rig);
 }
 
+static void test_a_shout_is_one_write(void) {
+    Rig rig;
+    make_rig(&rig, 3);
+    uint64_t count;
+    for (int32_t i = 0; i < 3; i++) atomic_store(&rig.flags->workers[i].asleep, 1);
+    puf_flags_start_all(rig.flags, ALL, 3, rig.wake_fds, rig.shout_fd);
+    CHECK(read(rig.shout_fd, &count, sizeof count) == sizeof count && count == 1);
+    for (int32_t i = 0; i < 3; i++) CHECK(read(rig.wake_fds[i], &count, sizeof count) < 0);
+    for (int32_t i = 0; i < 3; i++) finish(&rig, i, 0);
+    // nor is anyone shouted at who need not be woken
+    atomic_store(&rig.flags->workers[0].asleep, 0);
+    atomic_store(&rig.flags->workers[1].asleep, 0);
+    puf_flags_start_all(rig.flags, ALL, 3, rig.wake_fds, rig.shout_fd);
+    CHECK(read(rig.shout_fd, &count, sizeof count) < 0);
+    CHECK(read(rig.wake_fds[2], &count, sizeof count) == sizeof count);
+    free_rig(&rig);
+}
+
 // ---- Whatever else ends a wait ------------------------------------------------------------------
 
 static void test_a_wait_ends_at_its_time(void) {
@@ -214,7 +243,7 @@ static void test_a_wait_ends_at_its_time(void) {
     CHECK(wait_for(&rig, ALL, 2, 2, 100, 30) == PUF_TIMEOUT);
     CHECK(now_ms() - begun >= 29);
     begun = now_ms();
-    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.wake_fds[0], rig.life[0], 100, 30) == PUF_TIMEOUT);
+    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.sleepers[0], 100, 30) == PUF_TIMEOUT);
     CHECK(now_ms() - begun >= 29);
     free_rig(&rig);
 }
@@ -225,10 +254,10 @@ static void test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first(void) {
     start(&rig, 0);
     CHECK(write(rig.life[1], "x", 1) == 1);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_SPOKEN);
-    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.wake_fds[0], rig.life[0], 0, -1) == PUF_TURN);
+    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.sleepers[0], 0, -1) == PUF_TURN);
     finish(&rig, 0, 0);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_TURN);
-    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.wake_fds[0], rig.life[0], 0, -1) == PUF_SPOKEN);
+    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.sleepers[0], 0, -1) == PUF_SPOKEN);
     free_rig(&rig);
 
     make_rig(&rig, 1);
@@ -243,7 +272,7 @@ static void test_a_wake_up_from_before_is_no_turn(void) {
     Rig rig;
     make_rig(&rig, 1);
     for (int32_t i = 0; i < 3; i++) wake(rig.wake_fds[0]);
-    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.wake_fds[0], rig.life[0], 0, 5) == PUF_TIMEOUT);
+    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.sleepers[0], 0, 5) == PUF_TIMEOUT);
     start(&rig, 0);
     wake(rig.parent_fd);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, 5) == PUF_TIMEOUT);
@@ -277,8 +306,7 @@ static void test_a_signal_interrupts_a_wait(void) {
     pthread_create(&thread, NULL, disturb, &it);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_INTERRUPTED);
     puf_flags_revoke(rig.flags, 0);
-    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.wake_fds[0], rig.life[0], 0, PATIENCE_MS) ==
-          PUF_INTERRUPTED);
+    CHECK(puf_flags_wait_turn(rig.flags, 0, rig.sleepers[0], 0, PATIENCE_MS) == PUF_INTERRUPTED);
     atomic_store(&it.done, true);
     pthread_join(thread, NULL);
     free_rig(&rig);
@@ -355,13 +383,14 @@ static void test_a_killed_process_ends_every_wait(unsigned seed) {
     size_t bytes = puf_flags_bytes(2);
     PufFlags* flags = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int parent_fd = eventfd(0, EFD_NONBLOCK), wake_fd = eventfd(0, EFD_NONBLOCK), life[2];
+    int sleeper = puf_flags_sleeper(wake_fd, -1, -1);
     CHECK(flags != MAP_FAILED && pipe(life) == 0);
     pid_t child = fork();
     if (child == 0) {
         close(life[0]);
         if (!puf_die_with_parent()) _exit(1);
         for (;;) {
-            if (puf_flags_wait_turn(flags, 1, wake_fd, -1, seed % 3 * 100, -1) == PUF_TURN)
+            if (puf_flags_wait_turn(flags, 1, sleeper, seed % 3 * 100, -1) == PUF_TURN)
                 puf_flags_finish(flags, 1, 0, parent_fd);
         }
     }
@@ -387,6 +416,7 @@ static void test_a_killed_process_ends_every_wait(unsigned seed) {
     close(life[0]);
     close(parent_fd);
     close(wake_fd);
+    close(sleeper);
     munmap(flags, bytes);
 }
 
@@ -419,6 +449,7 @@ int main(void) {
     }
     test_ready_tells_the_order_in_which_they_finished();
     test_the_count_of_finishes_may_wrap_around();
+    test_a_shout_is_one_write();
     test_a_wait_ends_at_its_time();
     test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first();
     test_a_wake_up_from_before_is_no_turn();

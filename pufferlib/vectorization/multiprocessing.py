@@ -32,7 +32,7 @@ from pufferlib.vectorization.machine import check_descriptors, usable_cores
 from pufferlib.vectorization.shard import Facts, check_agent_ids
 from pufferlib.vectorization.shared import SharedRows
 from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
-from pufferlib.vectorization.worker import INTERRUPTED, TURN, Binding
+from pufferlib.vectorization.worker import ENDED, INTERRUPTED, TURN, Binding
 
 DEFAULT_TIMEOUT = 120.0
 _SPINS = 2000  # looks at a flag before sleeping, where there is a core for everyone
@@ -110,6 +110,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._running: list[int] = []  # workers with a turn
         self._batch_workers: list[int] = []  # of the batch at hand
         self._unheard: list[int] = []  # idle workers that have something to say
+        self._is_quiet = False  # no episode ended in the batch at hand, and nobody spoke
         self._stale: set[int] = set()  # replaced while they had no turn: not reset yet
         self._clock_started = time.perf_counter()
 
@@ -139,6 +140,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._flags = self._shared.flags
         self._wake_fd = _wake_fd(fds)
         self._wake_fds = np.array([_wake_fd(fds) for _ in units], dtype=np.int32)
+        self._shout_fd = _wake_fd(fds)  # wakes all workers at once
         self._attach(self._shared.buffers, facts.observation_space, facts.action_space)
         per_unit = facts.envs_per_unit * facts.agents_per_env
         self._worker_slots = [slice(r.start * per_unit, r.stop * per_unit) for r in units]
@@ -151,6 +153,9 @@ class Multiprocessing(BufferedVectorEnv):
         self._team.bind(range(len(units)), self._binding)
         # what the policy saw last, for the rows of a worker that dies in the middle of writing
         self._kept = self.observations.copy() if self._restarts_left else None
+        self._everyone = self._workers.tolist()
+        whole = (self.observations, self.rewards, self.terminals, self.truncations, self.masks)
+        self._whole = (slice(0, self.num_agents), *whole)
         self._last_infos: weakref.ref[Infos] | None = None
         self._last_look = 0.0
         self._seed = 0
@@ -165,7 +170,8 @@ class Multiprocessing(BufferedVectorEnv):
             self._worker_slots[worker].start,
             self._spins,
         )
-        return binding, (self._shared.fd, self._wake_fd, int(self._wake_fds[worker]))
+        wakes = (self._wake_fd, int(self._wake_fds[worker]), self._shout_fd)
+        return binding, (self._shared.fd, *wakes)
 
     # ---- Reset -----------------------------------------------------------------------------------
 
@@ -243,6 +249,12 @@ class Multiprocessing(BufferedVectorEnv):
         if not self._batch_workers:
             self._next_workers()
         workers = self._batch_workers
+        if workers == self._everyone and self._kept is None:  # the usual, without any detour
+            self._buffers.actions[...] = rows
+            turns = [turn + 1 for turn in self._turns]
+            self._batch_workers, self._running, self._turns = [], workers, turns
+            self._flags.start(self._workers, self._wake_fds, self._shout_fd)
+            return
         slots = self._slots(workers)
         self._buffers.actions[slots] = rows
         if self._kept is not None:
@@ -265,6 +277,9 @@ class Multiprocessing(BufferedVectorEnv):
     def _take(self) -> Batch:
         """Wait for a whole batch and hand it over."""
         self._next_workers()
+        if self._is_quiet:
+            self._last_infos = None
+            return Batch(*self._whole, Infos(self.num_agents, dict))
         workers = self._batch_workers
         slots = self._slots(workers)
         buffers = self._buffers
@@ -326,12 +341,21 @@ class Multiprocessing(BufferedVectorEnv):
         """Wait until `count` more running workers are done, and move all that are to the idle."""
         if self.surplus_envs and time.monotonic() - self._last_look > _LOOK_SECONDS:
             self._look()  # nobody need ever wait for a worker that is lost
+        self._is_quiet = False
+        if count > 0 and count == len(self._running) == len(self._everyone):
+            self._wait(self._workers, count)
+            said = self._flags.said_by(self._workers)
+            if not said & ~ENDED and self._kept is None:  # the usual, without any detour
+                self._running, self._idle = [], self._everyone
+                self._is_quiet = not said
+                return
         if count > 0:
-            self._wait(min(count, len(self._running)))
+            pending = np.array(self._running, dtype=np.int32)
+            self._wait(pending, min(count, len(pending)))
             flags = self._flags
-            done = flags.ready(np.array(self._running, dtype=np.int32))
+            done = flags.ready(pending)
             running = [worker for worker in self._running if worker not in done]
-            speaking = [worker for worker in done if flags.said(worker)]
+            speaking = [worker for worker in done if flags.said(worker) & ~ENDED]
             # all at once, and before anyone is heard: an interrupt may come at any call
             self._running, self._idle, self._unheard = (
                 running,
@@ -367,10 +391,9 @@ class Multiprocessing(BufferedVectorEnv):
             self.agent_ids = ids
         return None
 
-    def _wait(self, count: int) -> None:
+    def _wait(self, pending: NDArray[np.int32], count: int) -> None:
         """Wait until `count` running workers are done, whatever becomes of them meanwhile."""
         flags, spins = self._flags, self._spins
-        pending = np.array(self._running, dtype=np.int32)
         slice_ms = min(20, self._clock.slice_ms)  # most waits are over before anyone is timed
         while True:
             waited = flags.wait(pending, count, self._wake_fd, self._team.life_fd, spins, slice_ms)

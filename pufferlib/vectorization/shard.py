@@ -92,6 +92,7 @@ class Shard:
         self.slots_per_unit = facts.agents_per_env * facts.envs_per_unit
         self.num_slots = num_units * self.slots_per_unit
         self.agent_ids: tuple[Any, ...] | None = None
+        self.is_silent = False  # surely nothing came of the last step besides rows
 
     def _created(self, env_creator: Callable[[], Any], unit: int) -> Any:
         made = call_creator(env_creator, unit)
@@ -161,6 +162,7 @@ class Shard:
 
         Returns what the envs said, one dict for each slot, and slot -> info of finished episodes.
         """
+        self.is_silent = False
         if self._loop is not None and not self._is_watched():
             return self._step_in_c()
         buffers, progress = self.buffers, self.progress
@@ -196,6 +198,7 @@ class Shard:
         if stopped is None:
             if not self._loop.checks_finite:
                 self._check_finite("step")
+            self.is_silent = not self._loop.num_spoken
             return infos, {}
         while stopped is not None:
             unit, result = stopped

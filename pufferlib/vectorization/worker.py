@@ -17,13 +17,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
+from pufferlib import native
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization.channel import Channel, pickled
 from pufferlib.vectorization.shard import Facts, Shard
 from pufferlib.vectorization.shared import SharedRows
 
-# what `said` means after a turn
-SILENT, SPOKE, RAISED = 0, 1, 2
+# bits of what is said of a turn: there is a message, there is an error, an episode ended
+SPOKE, RAISED, ENDED = 1, 2, 4
 # results of a wait, as in csrc/flags.h
 TURN, NEWS, TIMEOUT, INTERRUPTED = range(4)
 
@@ -168,18 +169,23 @@ class _Service:
         self._bind(binding, *fds)
         self._channel.send((binding.number, "ok", None))
         flags, worker, channel = self._shared.flags, self._worker, self._channel
-        own_fd, life_fd, spins = self._own_fd, channel.fileno(), binding.spins
+        sleeper, spins = self._sleeper, binding.spins
         while True:
-            waited = flags.wait_turn(worker, own_fd, life_fd, spins, -1)
+            waited = flags.wait_turn(worker, sleeper, spins, -1)
             if waited == TURN:
                 self._step()
             elif waited == NEWS:
                 self._answer(channel.receive())
 
-    def _bind(self, binding: Binding, memory_fd: int, parent_fd: int, own_fd: int) -> None:
+    def _bind(
+        self, binding: Binding, memory_fd: int, parent_fd: int, own_fd: int, shout_fd: int
+    ) -> None:
         self._shared = SharedRows(binding.facts, binding.num_slots, binding.num_workers, memory_fd)
         os.close(memory_fd)  # it stays mapped
-        self._parent_fd, self._own_fd = parent_fd, own_fd
+        self._parent_fd = parent_fd
+        self._sleeper = native.flags_sleeper(own_fd, shout_fd, self._channel.fileno())
+        if self._sleeper < 0:
+            raise OSError("a worker has no descriptor left to wait with")
         shard = self._shard
         first, last = binding.first_slot, binding.first_slot + shard.num_slots
         shard.bind(
@@ -192,22 +198,23 @@ class _Service:
         flags, worker = self._shared.flags, self._worker
         self._num_turns += 1
         try:
-            message = self._stepped()
+            infos, finished = self._shard.step()
+            message = None if self._shard.is_silent else self._message(infos, finished)
         except Exception as error:
             flags.finish(worker, RAISED, self._parent_fd)
             self._channel.send((self._num_turns, "raised", failure(error)))
             return
-        if message is None:
-            flags.finish(worker, SILENT, self._parent_fd)
-        else:
+        said = (SPOKE if message is not None else 0) | (ENDED if finished else 0)
+        flags.finish(worker, said, self._parent_fd)
+        if message is not None:
             # the parent reads as soon as it has the turn: a long message cannot block both
-            flags.finish(worker, SPOKE, self._parent_fd)
             self._channel.send_bytes(message)
 
-    def _stepped(self) -> bytes | None:
-        """Step; return what has to be said, pickled, or None."""
+    def _message(
+        self, infos: list[dict[str, Any]], finished: dict[int, dict[str, Any]]
+    ) -> bytes | None:
+        """Return what has to be said of a step, pickled, or None."""
         shard = self._shard
-        infos, finished = shard.step()
         for slot, info in finished.items():
             own = infos[slot].get("episode") if not shard.facts.is_python else None
             episode = info["episode"] if own is None else own

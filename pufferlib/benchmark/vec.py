@@ -28,13 +28,13 @@ COSTS_US = (0, 10, 100, 1000)
 EPISODE_LENGTH = 200
 SERIAL_ENVS = 64
 ENVS_PER_WORKER = (32, 256)
-CHEAP_US = 10  # up to here more envs per worker are tried too: a turn costs more than a step
+CHEAP_US = 100  # up to here more envs per worker are tried too: the turns weigh less then
 PEER_PROCESSES = (2, 8)  # of AsyncVectorEnv, which has a process for each env
 UNEVEN_ENVS, UNEVEN_BATCH = 16, 4
 UNEVEN_SECONDS = (1e-3, 10e-3)
 IDLE_SECONDS = 1.0
 
-_ROUND_SECONDS = 0.08
+_ROUND_SECONDS = 0.03
 _MIN_ROUNDS = 3
 
 # a rate: run this many calls, return steps per second

@@ -153,6 +153,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._team.bind(range(len(units)), self._binding)
         # what the policy saw last, for the rows of a worker that dies in the middle of writing
         self._kept = self.observations.copy() if self._restarts_left else None
+        self._dones, self._was_done = np.zeros(self.num_agents, dtype=np.bool_), False
         self._everyone = self._workers.tolist()
         whole = (self.observations, self.rewards, self.terminals, self.truncations, self.masks)
         self._whole = (slice(0, self.num_agents), *whole)
@@ -221,7 +222,12 @@ class Multiprocessing(BufferedVectorEnv):
         self._begin("step")
         self._give(actions)
         batch = self._take()
-        dones = batch.terminals | batch.truncations
+        dones = self._dones
+        if not self._is_quiet:
+            np.logical_or(batch.terminals, batch.truncations, out=dones)
+        elif self._was_done:
+            dones[:] = False
+        self._was_done = not self._is_quiet
         if self.agent_ids is None:
             return batch.observations, batch.rewards, dones, batch.infos
         rows = (batch.observations, batch.rewards, dones)

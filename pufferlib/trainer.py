@@ -589,7 +589,8 @@ class PuffeRL:
             self._has_rollout = had_rollout
             if isinstance(error, CheckpointError):
                 raise
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+            reason = " ".join(f"{kind}{error}".split())
             raise CheckpointError(f"{path} does not fit this run: {reason:.300}") from error
         return saved.metadata
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import itertools
 import json
+import lzma
 import os
 import pickle
+import re
 import stat
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +28,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import pufferlib
-from pufferlib import PuffeRL, checkpoint
+from pufferlib import PuffeRL, checkpoint, list_envs
 from pufferlib.errors import CheckpointError
 from pufferlib.models import make_policy
 from pufferlib.pytorch import map_state
@@ -46,6 +56,13 @@ def trainer_of(
     )
 
 
+def zipped(data: bytes) -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data.pkl", data)
+    return memory.getvalue()
+
+
 def iterate(trainer: PuffeRL, iterations: int) -> None:
     for _ in range(iterations):
         trainer.evaluate()
@@ -70,34 +87,53 @@ def assert_same_run(one: PuffeRL, other: PuffeRL) -> None:
 # ---- Going on ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "recurrent"),
-    [
-        ("cartpole", None),
-        ("cartpole", "lstm"),
-        ("memory", "gru"),
-        ("snake", "mingru"),
-        ("connect4", None),
-        ("continuous", None),
-    ],
-)
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
-    name: str, recurrent: Any, tmp_path: Path
-) -> None:
-    whole = trainer_of(name, recurrent)
-    iterate(whole, 6)
+def assert_resumes(name: str, path: Path, recurrent: Any = None, **settings: Any) -> None:
+    """Check that four iterations are two, a save, a load in another trainer, and two more."""
+    whole = trainer_of(name, recurrent, **settings)
+    iterate(whole, 4)
 
-    first = trainer_of(name, recurrent)
-    iterate(first, 3)
-    first.save_checkpoint(tmp_path / "run.safetensors")
+    first = trainer_of(name, recurrent, **settings)
+    iterate(first, 2)
+    first.save_checkpoint(path)
     first.env.close()
     torch.manual_seed(999)  # another process has other random numbers
-    second = trainer_of(name, recurrent, seed=999)
+    second = trainer_of(name, recurrent, **{**settings, "seed": 999})
     iterate(second, 1)  # whatever it did before does not matter
-    second.load_checkpoint(tmp_path / "run.safetensors")
-    iterate(second, 3)
+    second.load_checkpoint(path)
+    iterate(second, 2)
 
     assert_same_run(whole, second)
+
+
+MEMORIES = itertools.cycle(["lstm", "gru", "mingru", "transformer"])
+
+
+@pytest.mark.parametrize("name", list_envs("ocean"))
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(name: str, tmp_path: Path) -> None:
+    assert_resumes(name, tmp_path / "a")
+
+
+@pytest.mark.parametrize(("name", "recurrent"), list(zip(list_envs("ocean"), MEMORIES)))
+def test_a_policy_with_a_memory_resumes_bit_for_bit(
+    name: str, recurrent: str, tmp_path: Path
+) -> None:
+    assert_resumes(name, tmp_path / "a", recurrent)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm_obs": True, "norm_reward": True},
+        {"optimizer": "muon", "hidden_size": 32},
+        {"prio_alpha": 0.5, "vtrace": True},
+        {"ent_coef_final": 0.0, "clip_coef_final": 0.1, "gradient_accumulation": 2},
+    ],
+    ids=str,
+)
+def test_every_option_with_a_state_resumes_bit_for_bit(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert_resumes("cartpole", tmp_path / "a", "lstm", **settings)
 
 
 def test_saving_changes_nothing(tmp_path: Path) -> None:
@@ -378,6 +414,20 @@ def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
     refused(tmp_path / "a", "must have schema 1, but has")
 
 
+def everything(trainer: PuffeRL) -> dict[str, Any]:
+    """Return all that a checkpoint holds, as bytes and numbers; times apart."""
+    facts = {key: value for key, value in trainer._facts().items() if key != "uptime"}
+    parts = {name: bytes(part.numpy().tobytes()) for name, part in trainer._tensors().items()}
+    return {**parts, **facts}
+
+
+def forged_rng(state: Tensor, left: int, position: int) -> Tensor:
+    """Return a generator's state with another place in its table."""
+    raw = bytearray(state.numpy().tobytes())
+    struct.pack_into("<iiQ", raw, 8, left, 1, position)
+    return torch.frombuffer(raw, dtype=torch.uint8)
+
+
 def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_path: Path) -> None:
     saved = checkpoint.load(good)
 
@@ -392,26 +442,65 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
         return tmp_path / "variant"
 
     trainer = trainer_of("cartpole", num_envs=2, hidden_size=4)
+    weight = saved.tensors["policy/actor.weight"]
+    mean = saved.tensors["optimizer/0/exp_avg"]
+    rng = saved.tensors["rng/torch"]
     broken: list[dict[str, Any]] = [
         {"iteration": None},
         {"iteration": "many"},
+        {"iteration": -1},
+        {"iteration": 1.5},
+        {"iteration": True},
+        {"iteration": float("nan")},
+        {"iteration": float("inf")},
+        {"iteration": 10**30},
+        {"steps": float("inf")},
+        {"steps": []},
+        {"uptime": "long"},
+        {"uptime": float("inf")},
+        {"uptime": 10**400},
         {"episode_log": 3},
+        {"episode_log": {"mean_reward": "high"}},
         {"learning_rate": float("nan")},
+        {"learning_rate": -1},
+        {"policy/actor.weight": weight.double()},
+        {"policy/actor.weight": weight.int()},
+        {"policy/actor.weight": weight.flatten()},
+        {"policy/actor.weight": torch.full_like(weight, torch.nan)},
+        {"policy/actor.weight": None},
+        {"optimizer/0/exp_avg": None},
+        {"optimizer/0/exp_avg": mean.double()},
+        {"optimizer/0/exp_avg": torch.tensor(1.0)},  # kernels would read and write beyond it
+        {"optimizer/0/exp_avg": torch.full_like(mean, torch.inf)},
+        {"optimizer/0/step": torch.tensor([1], dtype=torch.uint8)},
+        {"optimizer/0/step": torch.tensor(-1.0)},
+        {"optimizer/0/step": torch.tensor(torch.nan)},
+        {"rng/torch": forged_rng(rng, left=624, position=624)},
+        {"rng/torch": forged_rng(rng, left=0, position=1)},
+        {"rng/torch": forged_rng(rng, left=-5, position=2**63)},
+        {"rng/torch": torch.full_like(rng, 255)},
+        {"rng/torch": rng.float()},
+        {"rng/order": forged_rng(rng, left=600, position=100)},
         {"rng/order": None},
         {"rng/order": torch.zeros(3, dtype=torch.uint8)},
         {"rng/sample": torch.zeros(5)},
         {"carry/resets": torch.zeros(7, dtype=torch.bool)},
         {"carry/resets": None},
+        {"carry/resets": torch.zeros(2)},
         {"env/state": torch.zeros(2, 3, dtype=torch.uint8)},
         {"env/state": torch.zeros(2, 3)},
         {"state": {"tuple": [5]}},
         {"state": "text"},
         {"optimizer/0/exp_avg": torch.zeros(3)},
     ]
+    iterate(trainer, 2)
+    before = everything(trainer)
     for changes in broken:
         with pytest.raises(CheckpointError) as caught:
             trainer.load_checkpoint(variant(**changes))
         assert "\n" not in str(caught.value), changes
+        assert len(str(caught.value)) < 600, changes
+        assert everything(trainer) == before, changes
     trainer.load_checkpoint(good)
     iterate(trainer, 1)
 
@@ -455,3 +544,266 @@ def test_weights_alone_can_be_taken_over(tmp_path: Path) -> None:
     checkpoint.restore_module(policy, checkpoint.load(tmp_path / "a").tensors, "policy/")
     for left, right in zip(one.policy.parameters(), policy.parameters(), strict=True):
         assert torch.equal(left, right)
+
+
+def test_weights_only_leaves_all_else_alone(tmp_path: Path) -> None:
+    one = trainer_of("cartpole", "lstm", norm_obs=True)
+    iterate(one, 2)
+    one.save_checkpoint(tmp_path / "a", {"note": 1})
+    other = trainer_of("cartpole", "lstm", num_envs=6, norm_obs=True)  # other slots, so other envs
+    iterate(other, 1)
+    before = everything(other)
+    assert other.load_checkpoint(tmp_path / "a", weights_only=True) == {"note": 1}
+    after = everything(other)
+    theirs = everything(one)
+    taken = [name for name in after if name.startswith(("policy/", "observation_norm/"))]
+    assert len(taken) > 4
+    for name in after:
+        assert after[name] == (theirs if name in taken else before)[name], name
+    iterate(other, 1)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_weights_learnt_with_normalised_observations_need_them(
+    weights_only: bool, tmp_path: Path
+) -> None:
+    trainers = {norm: trainer_of("cartpole", norm_obs=norm) for norm in (True, False)}
+    for norm, trainer in trainers.items():
+        iterate(trainer, 1)
+        trainer.save_checkpoint(tmp_path / str(norm))
+    with pytest.raises(CheckpointError, match="`norm_obs` must be true to go on"):
+        trainers[False].load_checkpoint(tmp_path / "True", weights_only)
+    with pytest.raises(CheckpointError, match=r"fit the observation norm, but .* missing in the f"):
+        trainers[True].load_checkpoint(tmp_path / "False", weights_only)
+
+
+# ---- States of environments ----------------------------------------------------------------------
+
+
+def test_a_forged_state_of_an_env_is_refused_in_one_line(tmp_path: Path) -> None:
+    trainer = trainer_of("snake", num_envs=2)
+    iterate(trainer, 1)
+    trainer.save_checkpoint(tmp_path / "a")
+    saved = checkpoint.load(tmp_path / "a")
+    before, said = everything(trainer), list[str]()
+    rng = np.random.default_rng(0)
+    width = saved.tensors["env/state"].shape[1]
+    for _ in range(40):
+        forged = saved.tensors["env/state"].clone()
+        place = int(rng.integers(width // 4)) * 4
+        forged[1, place : place + 4] = torch.from_numpy(rng.integers(0, 256, 4, dtype=np.uint8))
+        checkpoint.save(tmp_path / "b", {**saved.tensors, "env/state": forged}, saved.facts)
+        try:
+            trainer.load_checkpoint(tmp_path / "b")
+            trainer.load_checkpoint(tmp_path / "a")
+        except CheckpointError as error:
+            said.append(str(error))
+        assert everything(trainer) == before
+    assert len(said) > 10  # the board, the snakes and their cells
+    for line in said:
+        assert re.search(r"fit this run: `snapshot` must be of the same env and params: ", line)
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("name", list_envs("ocean"))
+def test_an_env_is_restored_to_true_states_only(name: str) -> None:
+    with pufferlib.make(name, num_envs=3, num_workers=1, seed=1) as vecenv:
+        vecenv.reset()
+        state = vecenv.snapshot()
+        assert state is not None
+        vecenv.restore(state)
+        noise = state.copy()
+        noise[1, :] = np.random.default_rng(0).integers(0, 256, state.shape[1], dtype=np.uint8)
+        with pytest.raises(pufferlib.errors.UsageError, match="must be of the same env and params"):
+            vecenv.restore(noise)
+        assert (vecenv.snapshot() == state).all()
+
+
+# ---- Files that are no files, or too large -------------------------------------------------------
+
+
+def test_links_lead_to_files_and_pipes_are_not_waited_for(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(good)
+    assert checkpoint.load(tmp_path / "link").facts["iteration"] == 1
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    for name, said in (
+        ("circle", "is not a checkpoint"),
+        ("nowhere", "must exist, but does not"),
+        ("pipe", "it is not a file"),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            checkpoint.load(tmp_path / name)
+    checkpoint.save(tmp_path / "link", {}, {})  # the name is replaced, not what it led to
+    assert not (tmp_path / "link").is_symlink()
+    assert checkpoint.load(good).facts["iteration"] == 1
+
+
+@contextmanager
+def memory_limit(allowed: int) -> Iterator[None]:
+    """Check that the process takes no more memory meanwhile than `allowed` bytes above the start.
+
+    Linux lets a process forget its peak, so that earlier tests do not hide this one's.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pytest.skip("the peak of memory cannot be measured here")
+
+    def peak() -> int:
+        (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        return int(line) << 10
+
+    before = peak()
+    yield
+    assert peak() - before < allowed
+
+
+def test_sizes_that_a_file_only_claims_cost_no_memory(tmp_path: Path) -> None:
+    trainer = trainer_of("cartpole")
+    huge = tmp_path / "huge"
+    terabyte = 1 << 40
+    entry = {"dtype": "U8", "shape": [terabyte], "data_offsets": [0, terabyte]}
+    header = json.dumps({"x": entry, "__metadata__": {"pufferlib": "{}"}}).encode()
+    with memory_limit(16 << 20):
+        for size in (len(header), terabyte, 2**63, 2**64 - 1):
+            huge.write_bytes(struct.pack("<Q", size) + header)  # the header's size is a claim too
+            with pytest.raises(CheckpointError, match="is not a checkpoint"):
+                checkpoint.load(huge)
+        huge.write_bytes(struct.pack("<Q", len(header)) + header)
+        with huge.open("rb+") as file:
+            file.truncate(8 + len(header) + terabyte)  # a hole: it takes no room on the disk
+        for load in (checkpoint.load, trainer.load_checkpoint):
+            with pytest.raises(CheckpointError, match=r"more than the .* expected"):
+                load(huge)
+
+
+def test_json_that_would_fill_the_memory_is_not_parsed(tmp_path: Path) -> None:
+    write(tmp_path / "a", signed("[" + "[]," * 6_000_000 + "[]]"))  # 18 MB, and 380 MB of lists
+    with memory_limit(150 << 20), pytest.raises(CheckpointError, match="at most 16 MB"):
+        checkpoint.load(tmp_path / "a")
+    write(tmp_path / "a", signed("[" + "[]," * 1_000_000 + "[]]"))  # 3 MB are allowed
+    with memory_limit(200 << 20), pytest.raises(CheckpointError, match="is not a checkpoint"):
+        checkpoint.load(tmp_path / "a")
+
+
+def test_metadata_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="must fit into 16 MB of JSON"):
+        checkpoint.save(tmp_path / "a", {}, {}, "x" * (17 << 20))
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(CheckpointError, match="`metadata` must be JSON values"):
+        checkpoint.save(tmp_path / "a", {}, {}, nested)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, lzma.compress, zipped])
+def test_what_is_packed_is_not_unpacked(packed: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(packed(bytes(32 << 20)))
+    with memory_limit(16 << 20), pytest.raises(CheckpointError, match="is not a checkpoint"):
+        checkpoint.load(tmp_path / "a")
+
+
+# ---- Curricula -----------------------------------------------------------------------------------
+
+
+def test_another_env_takes_over_all_that_was_learnt() -> None:
+    trainer = trainer_of("squared", num_envs=4, norm_reward=True, batch_size=96)
+    iterate(trainer, 2)
+    weights = {name: part.clone() for name, part in trainer.policy.state_dict().items()}
+    optimizer = {
+        name: part.clone() for name, part in checkpoint.optimizer_tensors(trainer.optimizer).items()
+    }
+    assert trainer._reward_norm is not None
+    rewards_seen = float(trainer._reward_norm.moments.count)
+    for num_envs, params in ((4, {"num_targets": 2}), (6, {"num_targets": 1, "max_steps": 9})):
+        old = trainer.env
+        trainer.env = pufferlib.make("squared", num_envs=num_envs, num_workers=1, **params)
+        old.close()
+        assert float(trainer._reward_norm.moments.count) == rewards_seen
+        if num_envs == 4:
+            for name, part in trainer.policy.state_dict().items():
+                assert torch.equal(part, weights[name])
+            for name, part in checkpoint.optimizer_tensors(trainer.optimizer).items():
+                assert torch.equal(part, optimizer[name])
+        with pytest.raises(pufferlib.errors.UsageError, match="`evaluate` must be called"):
+            trainer.train()
+        iterate(trainer, 1)
+        rewards_seen = float(trainer._reward_norm.moments.count)
+    assert (trainer.iteration, trainer.steps) == (4, 4 * 96)
+    assert trainer.rollout.num_slots == 6
+
+
+def test_a_curriculum_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+    def second_task() -> VectorEnv:
+        return pufferlib.make("squared", num_envs=4, num_workers=1, num_targets=1, seed=3)
+
+    whole = trainer_of("squared")
+    iterate(whole, 2)
+    whole.env = second_task()
+    iterate(whole, 2)
+    whole.save_checkpoint(tmp_path / "a")
+    iterate(whole, 2)
+    later = trainer_of("squared")
+    later.env = second_task()
+    later.load_checkpoint(tmp_path / "a")
+    iterate(later, 2)
+    assert_same_run(whole, later)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "said"),
+    [
+        ("squared", {"distance": 4}, r"must have the observation space .*\(7, 7\).*\(9, 9\)"),
+        ("tmaze", {}, "must have the observation space of the env before"),
+        ("squared", {"num_envs": 5}, "`batch_size` must be a multiple of the 5 slots"),
+    ],
+)
+def test_an_env_that_does_not_fit_is_told_and_changes_nothing(
+    name: str, params: dict[str, Any], said: str
+) -> None:
+    trainer = trainer_of("squared")
+    iterate(trainer, 1)
+    env, before = trainer.env, everything(trainer)
+    with pytest.raises(pufferlib.errors.UsageError, match=said):
+        trainer.env = pufferlib.make(name, **{"num_envs": 4, "num_workers": 1, **params})
+    assert trainer.env is env
+    assert everything(trainer) == before
+    trainer.train()  # the rollout at hand is still there
+
+
+def test_one_policy_goes_through_the_trainers_of_a_curriculum() -> None:
+    # The other way to write one: a new trainer for each level, the same policy.
+    torch.manual_seed(0)
+    policy, seen = None, []
+    for max_steps in (10, 20, 40):
+        env = pufferlib.make("cartpole", num_envs=4, max_steps=max_steps)
+        policy = make_policy(env, hidden_size=8) if policy is None else policy
+        start = [part.clone() for part in policy.parameters()]
+        trainer = PuffeRL(env, policy, batch_size=128, device="cpu", dashboard="off")
+        assert trainer.policy is policy
+        assert all(map(torch.equal, policy.parameters(), start))
+        for _ in range(2):
+            trainer.evaluate()
+            trainer.train()
+            trainer.mean_and_log()
+        seen.append([part.clone() for part in policy.parameters()])
+        env.close()
+    assert not any(torch.equal(one[0], other[0]) for one, other in itertools.pairwise(seen))
+
+
+def test_stages_have_learning_rates_of_their_own() -> None:
+    trainer = trainer_of("cartpole", anneal_lr=False)
+    used = []
+    for stage in (
+        {"learning_rate": 1e-3, "iterations": 2},
+        {"learning_rate": 1e-4, "iterations": 1},
+    ):
+        trainer.learning_rate = stage["learning_rate"]
+        for _ in range(int(stage["iterations"])):
+            trainer.evaluate()
+            used.append(trainer.train()["learning_rate"])
+            trainer.mean_and_log()
+    assert used == [1e-3, 1e-3, 1e-4]

@@ -206,6 +206,7 @@ def _make(config: Config, **changes: Any) -> VectorEnv:
         vec.num_workers,
         vec.envs_per_worker,
         vec.backend,
+        vec=vec.options(),
         **config.env,
     )
 
@@ -491,7 +492,8 @@ def _eval(words: list[str]) -> int:
     if config.name != name:
         raise UsageError(f"`--run` must be a run of {name}, but {folder} is one of {config.name}.")
     slots = options.num_envs or min(options.episodes, 64)
-    with _make(config, num_envs=slots, num_workers=None, envs_per_worker=None) as vecenv:
+    sizes = {"num_envs": slots, "num_workers": None, "envs_per_worker": None}
+    with _make(config, **sizes, mode="sync", surplus_envs=0) as vecenv:  # each env in its turn
         from pufferlib import checkpoint
         from pufferlib.evaluation import evaluate_policy
         from pufferlib.models import make_policy

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pufferlib.cells import gru_sequence, gru_step, lstm_sequence, lstm_step, mingru_sequence
 from pufferlib.errors import UsageError, did_you_mean
 
 State: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
@@ -115,8 +116,13 @@ class LSTM(RecurrentCore):
             input_bias[hidden_size : 2 * hidden_size] = 1
 
     def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
-        started = _started_pair(state, features, self.hidden_size)
-        hidden, cell = torch.lstm_cell(features, started, *self.lstm.all_weights[0])
+        weights = self.lstm.all_weights[0]
+        hidden, cell = _started_pair(state, features, self.hidden_size)
+        if torch.is_grad_enabled():
+            hidden, cell = torch.lstm_cell(features, (hidden, cell), *weights)
+        else:
+            projected = torch.addmm(weights[2] + weights[3], features, weights[0].t())
+            hidden, cell = lstm_step(projected, weights[1], hidden, cell)
         return hidden, (hidden, cell)
 
     def sequence(
@@ -126,9 +132,8 @@ class LSTM(RecurrentCore):
         hidden, cell = _started_pair(state, features, self.hidden_size)
         by_time = features.transpose(0, 1)
         projected = F.linear(by_time, input_weight, input_bias + hidden_bias)  # once for all steps
-        outputs, last_cell = _apply(
-            _LstmSequence, projected, hidden_weight, hidden, cell, _kept(resets, features.dtype)
-        )
+        kept = _kept(resets, features.dtype)
+        outputs, last_cell = lstm_sequence(projected, hidden_weight, hidden, cell, kept)
         return outputs.transpose(0, 1), (outputs[-1], last_cell)
 
 
@@ -146,8 +151,13 @@ class GRU(RecurrentCore):
         nn.init.zeros_(hidden_bias)
 
     def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        weights = self.gru.all_weights[0]
         hidden = _started(state, features, self.hidden_size)
-        hidden = torch.gru_cell(features, hidden, *self.gru.all_weights[0])
+        if torch.is_grad_enabled():
+            hidden = torch.gru_cell(features, hidden, *weights)
+        else:
+            projected = torch.addmm(weights[2], features, weights[0].t())
+            hidden = gru_step(projected, weights[1], weights[3], hidden)
         return hidden, hidden
 
     def sequence(
@@ -157,7 +167,7 @@ class GRU(RecurrentCore):
         hidden = _started(state, features, self.hidden_size)
         projected = F.linear(features.transpose(0, 1), input_weight, input_bias)
         kept = _kept(resets, features.dtype)
-        outputs = _apply(_GruSequence, projected, hidden_weight, hidden_bias, hidden, kept)
+        outputs = gru_sequence(projected, hidden_weight, hidden_bias, hidden, kept)
         return outputs.transpose(0, 1), outputs[-1]
 
 
@@ -186,13 +196,8 @@ class MinGRU(RecurrentCore):
     def sequence(
         self, features: Tensor, state: State, resets: Tensor | None
     ) -> tuple[Tensor, State]:
-        gate, candidate = self.project(features).chunk(2, -1)
-        gate = gate.sigmoid()
-        keep = 1 - gate
-        if resets is not None:
-            keep = keep.masked_fill(resets.bool().unsqueeze(-1), 0)
         start = _started(state, features, self.hidden_size)
-        hidden = linear_scan(keep, gate * candidate, start)
+        hidden = mingru_sequence(self.project(features), start, resets)
         return self._readout(features, hidden), hidden[:, -1]
 
     def _readout(self, features: Tensor, hidden: Tensor) -> Tensor:
@@ -353,188 +358,3 @@ def _kept(resets: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if resets is None or (resets.device.type == "cpu" and not resets.any()):
         return None
     return resets.logical_not().t().contiguous().to(dtype).unsqueeze(-1)
-
-
-# --- segments as one operation --------------------------------------------------------------------
-#
-# An unrolled loop leaves ten small operations a step for the backward pass and one product for the
-# gradient of the weights. Written out by hand it is one product for the weights of all steps and
-# nothing that is not needed: 2 to 3 times the speed. Time comes first here, [T, S, ...].
-
-
-def _apply(function: type[torch.autograd.Function], *inputs: Tensor | None) -> Any:
-    return function.apply(*inputs)  # type: ignore[no-untyped-call]
-
-
-class _LstmSequence(torch.autograd.Function):
-    """All steps of an LSTM from what the inputs contribute to the gates, `[T, S, 4 H]`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        projected: Tensor,
-        weight: Tensor,
-        hidden: Tensor,
-        cell: Tensor,
-        kept: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        horizon, segments, width = projected.shape[0], projected.shape[1], hidden.shape[1]
-        gates = torch.empty_like(projected, memory_format=torch.contiguous_format)
-        shape = (horizon, segments, width)
-        outputs, hiddens, cells, squashed = (projected.new_empty(shape) for _ in range(4))
-        recurrent = weight.t()
-        for t in range(horizon):
-            if kept is None:
-                hiddens[t], cells[t] = hidden, cell
-            else:
-                torch.mul(hidden, kept[t], out=hiddens[t])
-                torch.mul(cell, kept[t], out=cells[t])
-            now = torch.addmm(projected[t], hiddens[t], recurrent, out=gates[t])
-            now[:, : 2 * width].sigmoid_()
-            now[:, 2 * width : 3 * width].tanh_()
-            now[:, 3 * width :].sigmoid_()
-            write, keep, candidate, read = now.chunk(4, 1)
-            cell = torch.addcmul(keep * cells[t], write, candidate)
-            torch.tanh(cell, out=squashed[t])
-            hidden = torch.mul(read, squashed[t], out=outputs[t])
-        ctx.save_for_backward(gates, hiddens, cells, squashed, weight, kept)
-        return outputs, cell
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        gates, hiddens, cells, squashed, weight, kept = ctx.saved_tensors
-        of_outputs, of_cell = grads
-        width = weight.shape[1]
-        of_gates = torch.empty_like(gates)
-        of_hidden = torch.zeros_like(of_cell)
-        for t in reversed(range(len(gates))):
-            write, keep, candidate, read = gates[t].chunk(4, 1)
-            of_write, of_keep, of_candidate, of_read = of_gates[t].chunk(4, 1)
-            of_hidden = of_hidden + of_outputs[t]
-            of_cell = torch.addcmul(of_cell, of_hidden * read, 1 - squashed[t].square())
-            torch.mul(of_cell, candidate, out=of_write)
-            torch.mul(of_cell, cells[t], out=of_keep)
-            torch.mul(of_cell * write, 1 - candidate.square(), out=of_candidate)
-            torch.mul(of_hidden, squashed[t], out=of_read)
-            for part in (slice(0, 2 * width), slice(3 * width, None)):  # through the sigmoids
-                on = gates[t][:, part]
-                of_gates[t][:, part] *= on - on.square()
-            of_hidden, of_cell = of_gates[t] @ weight, of_cell * keep
-            if kept is not None:
-                of_hidden, of_cell = of_hidden * kept[t], of_cell * kept[t]
-        of_weight = of_gates.flatten(0, 1).t() @ hiddens.flatten(0, 1)
-        return of_gates, of_weight, of_hidden, of_cell, None
-
-
-class _GruSequence(torch.autograd.Function):
-    """All steps of a GRU from what the inputs contribute to the gates, `[T, S, 3 H]`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        projected: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        hidden: Tensor,
-        kept: Tensor | None,
-    ) -> Tensor:
-        horizon, segments, width = projected.shape[0], projected.shape[1], hidden.shape[1]
-        shape = (horizon, segments, width)
-        outputs, hiddens, candidates, inner = (projected.new_empty(shape) for _ in range(4))
-        gates = projected.new_empty(horizon, segments, 2 * width)
-        recurrent, remembered = weight.t(), torch.empty_like(projected[0])
-        for t in range(horizon):
-            if kept is None:
-                hiddens[t] = hidden
-            else:
-                torch.mul(hidden, kept[t], out=hiddens[t])
-            torch.addmm(bias, hiddens[t], recurrent, out=remembered)
-            torch.add(projected[t][:, : 2 * width], remembered[:, : 2 * width], out=gates[t])
-            read, keep = gates[t].sigmoid_().chunk(2, 1)
-            inner[t] = remembered[:, 2 * width :]
-            candidate = torch.addcmul(projected[t][:, 2 * width :], read, inner[t])
-            torch.tanh(candidate, out=candidates[t])
-            hidden = torch.lerp(candidates[t], hiddens[t], keep, out=outputs[t])
-        ctx.save_for_backward(gates, candidates, inner, hiddens, weight, kept)
-        return outputs
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        gates, candidates, inner, hiddens, weight, kept = ctx.saved_tensors
-        (of_outputs,) = grads
-        horizon, segments, width = candidates.shape
-        of_projected = weight.new_empty(horizon, segments, 3 * width)
-        of_remembered = torch.empty_like(of_projected)
-        of_hidden = torch.zeros_like(hiddens[0])
-        for t in reversed(range(horizon)):
-            read, keep = gates[t].chunk(2, 1)
-            of_read, of_keep, of_candidate = of_projected[t].chunk(3, 1)
-            of_hidden = of_hidden + of_outputs[t]
-            torch.mul(of_hidden * (1 - keep), 1 - candidates[t].square(), out=of_candidate)
-            torch.mul(of_hidden * (hiddens[t] - candidates[t]), keep - keep.square(), out=of_keep)
-            torch.mul(of_candidate * inner[t], read - read.square(), out=of_read)
-            of_remembered[t, :, : 2 * width] = of_projected[t, :, : 2 * width]
-            torch.mul(of_candidate, read, out=of_remembered[t, :, 2 * width :])
-            of_hidden = torch.addmm(of_hidden * keep, of_remembered[t], weight)
-            if kept is not None:
-                of_hidden = of_hidden * kept[t]
-        flat = of_remembered.flatten(0, 1)
-        return of_projected, flat.t() @ hiddens.flatten(0, 1), flat.sum(0), of_hidden, None
-
-
-def linear_scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Return `h_t = keep_t * h_{t-1} + add_t` for `[S, T, H]`, where h_{-1} is `start` `[S, H]`."""
-    scanned: Tensor = _apply(_LinearScan, keep, add, start)
-    return scanned
-
-
-class _LinearScan(torch.autograd.Function):
-    """The scan and its gradient, which is the same scan run backwards in time."""
-
-    @staticmethod
-    def forward(ctx: Any, keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-        hidden = _scan(keep, add, start)
-        ctx.save_for_backward(keep, hidden, start)
-        return hidden
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        keep, hidden, start = ctx.saved_tensors
-        # dL/dh_t = grad_t + keep_{t+1} * dL/dh_{t+1}; nothing comes from beyond the last step
-        following = torch.cat((keep[:, 1:], torch.zeros_like(keep[:, :1])), 1)
-        grad_add = _scan(following, grads[0], torch.zeros_like(start), backwards=True)
-        previous = torch.cat((start.unsqueeze(1), hidden[:, :-1]), 1)
-        return grad_add * previous, grad_add, grad_add[:, 0] * keep[:, 0]
-
-
-def _scan(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
-    if keep.device.type == "cpu":
-        return _scan_by_step(keep, add, start, backwards)
-    if backwards:
-        return _scan_by_doubling(keep.flip(1), add.flip(1), start).flip(1)
-    return _scan_by_doubling(keep, add, start)
-
-
-def _scan_by_step(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
-    """Go through time once: the least work, one kernel a step."""
-    hidden = torch.empty(add.shape, dtype=add.dtype, device=add.device)
-    views = list(zip(add.unbind(1), keep.unbind(1), hidden.unbind(1), strict=True))
-    for added, kept, out in reversed(views) if backwards else views:
-        start = torch.addcmul(added, kept, start, out=out)
-    return hidden
-
-
-def _scan_by_doubling(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Join spans of 1, 2, 4, ... steps: log2(T) rounds, where launching a kernel is dear."""
-    hidden = add.clone()
-    hidden[:, 0] += keep[:, 0] * start
-    span = 1
-    while span < add.shape[1]:
-        # over two spans: h of the later one + its keep * h of the earlier one
-        joined = torch.addcmul(hidden[:, span:], keep[:, span:], hidden[:, :-span])
-        hidden = torch.cat((hidden[:, :span], joined), 1)
-        keep = torch.cat((keep[:, :span], keep[:, span:] * keep[:, :-span]), 1)
-        span *= 2
-    return hidden

@@ -249,9 +249,11 @@ class Minibatch(NamedTuple):
         return self.masks.sum().clamp(min=1)
 
     def split(self, parts: int) -> list[Minibatch]:
-        """Return the minibatch in `parts` pieces, as equal as whole segments allow."""
-        pieces = []
-        for rows in torch.arange(len(self.actions)).tensor_split(parts):
+        """Return the minibatch in at most `parts` pieces, as equal as whole segments allow."""
+        pieces: list[Minibatch] = []
+        if not len(self.actions):
+            return pieces
+        for rows in torch.arange(len(self.actions)).tensor_split(min(parts, len(self.actions))):
             first, last = int(rows[0]), int(rows[-1]) + 1
 
             def cut(part: Tensor, first: int = first, last: int = last) -> Tensor:

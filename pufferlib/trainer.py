@@ -419,7 +419,7 @@ class PuffeRL:
             return torch.stack(parts[1:])
         size = world.sum_(torch.as_tensor(minibatch.size, dtype=torch.float32, device=self.device))
         losses = [torch.zeros(len(_LOSSES), device=self.device)]
-        for piece in minibatch.split(min(pieces, len(minibatch.actions))):
+        for piece in minibatch.split(pieces):
             parts, share = self._loss(piece, now), piece.size / size
             (parts.loss * share).backward()  # type: ignore[no-untyped-call]
             losses.append(torch.stack(parts[1:]) * share)

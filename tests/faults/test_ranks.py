@@ -1,0 +1,91 @@
+"""R17: a process of a torchrun dies. All end soon, or go on from the last checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+def started(tmp_path: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    run = ["-m", "pufferlib", "train", "cartpole", f"--train.run-dir={tmp_path}"]
+    sizes = ["--vec.num-envs=8", "--vec.num-workers=1", "--train.batch-size=512"]
+    sizes += ["--train.minibatch-size=none", "--train.num-steps=none"]
+    return subprocess.Popen(
+        [*command, f"--max-restarts={restarts}", *run, *sizes, *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def trainers(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "train" in child.cmdline()
+    ]
+
+
+def rows(tmp_path: Path) -> list[dict[str, float]]:
+    logs = list(tmp_path.glob("*/metrics.jsonl"))
+    return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+
+
+def wait_for(tmp_path: Path, iteration: int) -> None:
+    deadline = time.monotonic() + 90
+    while not any(row["iteration"] >= iteration for row in rows(tmp_path)):
+        assert time.monotonic() < deadline, "no iteration in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int) -> None:
+    process = started(tmp_path, "--train.num-iterations=1000000")
+    try:
+        wait_for(tmp_path, 5)
+        children = trainers(process)
+        assert len(children) == 2
+        killed = time.monotonic()
+        os.kill(children[victim].pid, signal.SIGKILL)
+        assert process.wait(timeout=30) != 0
+        assert time.monotonic() - killed < 30
+        assert not [
+            child for child in children if child.is_running() and child.status() != "zombie"
+        ]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    words = ["--train.num-iterations=60", "--train.checkpoint-interval=10"]
+    process = started(tmp_path, *words, restarts=1)
+    try:
+        wait_for(tmp_path, 25)
+        os.kill(trainers(process)[1].pid, signal.SIGKILL)
+        said, _ = process.communicate(timeout=200)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == 0, said[-3000:]
+    assert len(list(tmp_path.iterdir())) == 1  # the same folder
+    iterations = [int(row["iteration"]) for row in rows(tmp_path)]
+    assert iterations[-1] == 60
+    back = [now for before, now in itertools.pairwise(iterations) if now != before + 1]
+    assert len(back) == 1
+    assert back[0] % 10 == 1
+    assert back[0] > 20

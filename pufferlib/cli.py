@@ -225,7 +225,7 @@ def _train(words: list[str]) -> int:
     config = _load(options.name, overrides, options.config)
     weights = _checkpoint_of(options.source, config) if options.source else None
     with _make(config) as vecenv:  # wrong params are told before torch is loaded
-        slots = vecenv.num_agents * _num_processes()
+        slots = _num_slots(vecenv, config)
         if ("train", "batch_size") not in {(section, key) for section, key, _ in overrides}:
             config = _fitted(config, slots)
         configs.check_train(config.train, slots)
@@ -245,9 +245,10 @@ def _train(words: list[str]) -> int:
             raise
 
 
-def _num_processes() -> int:
-    """Return how many processes train together; torchrun says so."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+def _num_slots(vecenv: VectorEnv, config: Config) -> int:
+    """Return the slots that learn, over all processes; torchrun says how many those are."""
+    own = vecenv.num_agents // 2 if config.train.self_play else vecenv.num_agents
+    return own * int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _new_or_restarted(config: Config) -> tuple[runs.Run, Path | None]:
@@ -395,10 +396,11 @@ def _resume(words: list[str]) -> int:
     before = run.read_config()
     config = _extended(before, overrides)
     run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
+    run.is_first = os.environ.get("RANK", "0") == "0"
     run.check_own()
     path = _first_sound([chosen] if chosen else run.candidates(), config)
     with _make(config) as vecenv:
-        configs.check_train(config.train, vecenv.num_agents)
+        configs.check_train(config.train, _num_slots(vecenv, config))
 
         def begin(trainer: PuffeRL) -> None:
             if path is not None:  # a run without any begins anew, as it did then

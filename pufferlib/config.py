@@ -160,6 +160,10 @@ class TrainConfig(_Section):
         "stop", "what an update does that is not finite: end the run, or leave the weights alone"
     )
 
+    self_play: bool = option(False, "one side of a two-sided env is the policy's own past")
+    self_play_pool: int = option(8, "past policies that are kept as opponents", low=1)
+    self_play_interval: int = option(20, "iterations between two of them", low=1)
+
     engine: Literal["auto", "torch"] = option("auto", "who computes; auto: the fastest that can")
     compile: Literal["auto", "on", "off"] = option("auto", "torch.compile; auto: on CUDA only")
     precision: Literal["float32", "bfloat16"] = option(

@@ -9,7 +9,7 @@ the policy gets stronger, which a win rate against itself, always one half, cann
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pufferlib.config import TrainConfig
 from pufferlib.episodes import EpisodeTracker
 from pufferlib.errors import UsageError
 from pufferlib.pytorch import (
@@ -44,6 +45,19 @@ class Member:
     policy: nn.Module
     rating: float
     iteration: int
+
+
+def as_self_play(env: VectorEnv, settings: Mapping[str, Any]) -> VectorEnv:
+    """Return the learner's half of `env` if the settings of a run ask for self-play, else `env`."""
+    config = TrainConfig.from_dict(settings)
+    if not config.self_play or isinstance(env, SelfPlay):
+        return env
+    return SelfPlay(
+        env,
+        pool_size=config.self_play_pool,
+        interval=config.self_play_interval,
+        seed=config.seed,
+    )
 
 
 class SelfPlay(VectorEnv):

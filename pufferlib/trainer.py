@@ -64,6 +64,7 @@ from pufferlib.rollout import (
     prioritised_minibatches,
     take,
 )
+from pufferlib.selfplay import as_self_play
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -100,6 +101,7 @@ class PuffeRL:
         **settings: Any,
     ) -> None:
         _check_env(env)
+        env = as_self_play(env, settings)
         self.world = join_world(str(settings.get("device", "auto")))
         self.config = _fitted_config(settings, env.num_agents * self.world.size)
         self.shape = check_train(self.config, env.num_agents * self.world.size)

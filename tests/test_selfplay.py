@@ -147,9 +147,10 @@ def test_an_env_of_one_side_is_told() -> None:
 
 
 def trained(recurrent: str, iterations: int) -> dict[str, float]:
-    env = SelfPlay(pufferlib.make("connect4", 32, 1, opponent="self"), interval=5)
+    env = pufferlib.make("connect4", 32, 1, opponent="self")
     policy = pufferlib.models.make_policy(env, hidden_size=64, recurrent=recurrent)
-    settings = {"batch_size": 1024, "num_iterations": iterations, "learning_rate": 0.005}
+    settings: dict[str, Any] = {"batch_size": 1024, "num_iterations": iterations}
+    settings |= {"learning_rate": 0.005, "self_play": True, "self_play_interval": 5}
     with env, pufferlib.PuffeRL(env, policy, dashboard="off", seed=1, **settings) as trainer:
         while not trainer.done:
             trainer.evaluate()

@@ -101,12 +101,9 @@ class Run:
         is_best = score is not None and (self.best_score is None or score > self.best_score)
         best = score if is_best else self.best_score
         metadata = {"run": {"score": score, "best": best}}
-        if self.keep:
-            path = self.folder / f"iteration-{trainer.iteration:06d}.safetensors"
-            trainer.save_checkpoint(path, metadata)
-        else:
-            path = self.latest
-            trainer.save_checkpoint(path, metadata)
+        numbered = self.folder / f"iteration-{trainer.iteration:06d}.safetensors"
+        path = numbered if self.keep else self.latest
+        trainer.save_checkpoint(path, metadata)
         if not self.is_first:
             return
         try:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from pufferlib.spaces import ActionLayout, action_layout
+from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
+
+try:
+    import resource
+except ImportError:  # not POSIX
+    resource = None  # type: ignore[assignment]
+
+_MAX_STEPS, _MAX_RESETS = 100_000, 10_000
+_MAX_EXTRA_ENVS = 32  # that are made to see how much memory one takes
 
 
 class EnvCost(NamedTuple):
@@ -23,50 +32,96 @@ class EnvCost(NamedTuple):
     median_step: float
     spread: float
     reset_share: float  # of the time that stepping with autoreset takes
+    wait_share: float  # of a step's time that its core is free: it sleeps, or waits for others
     steps: int  # that were measured
     num_agents: int
 
+    @property
+    def mean(self) -> float:
+        """Seconds of a step, its part of resets included."""
+        return self.step / (1 - self.reset_share) if self.reset_share < 1 else self.reset
+
+
+class Memory(NamedTuple):
+    """Bytes that nobody shares: of a worker process with one env, and of each env more."""
+
+    worker: int
+    env: int
+
 
 def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int = 0) -> EnvCost:
-    """Create one env, step it with random actions for about `seconds`, and close it again."""
+    """Create one env, step it with random actions for about `seconds`, and close it again.
+
+    Other programs on the machine make no difference: where the env computes, the time that its
+    thread had a core counts; where it waits, the time that went by.
+    """
     start = time.perf_counter()
     vecenv = Serial(env_creator, 1)
     created = time.perf_counter()
     try:
         vecenv.reset(seed=seed)
-        now = time.perf_counter()
-        resets = [now - created]
+        first_reset = time.perf_counter() - created
+        # not through the vector, whose own cost many envs share
         env, layout = vecenv.envs[0], action_layout(vecenv.action_space)
         rng = np.random.default_rng(seed)
-        plain: list[float] = []
-        deadline = now + seconds
-        while now < deadline or not plain:
+        passed: list[float] = []  # seconds of each step
+        worked: list[float] = []  # the same on the clock that runs while the thread has a core
+        ended: list[bool] = []
+        waits, used, left = _voluntary_switches(), time.process_time(), seconds
+        while len(ended) < _MAX_STEPS and (left > 0 or (all(ended) and len(ended) < _MAX_RESETS)):
             env.actions[...] = random_rows(layout, vecenv.num_agents, rng)
-            before = time.perf_counter()
-            env.step(env.actions)  # not through the vector, whose own cost many envs share
-            now = time.perf_counter()
-            if (vecenv.terminals | vecenv.truncations).any():
-                resets.append(now - before)  # the last step of an episode and the reset
-                vecenv.terminals[:], vecenv.truncations[:] = False, False
-            else:
-                plain.append(now - before)
-            if len(plain) + len(resets) > 100_000 or len(resets) > 10_000:
-                break
-        step = statistics.fmean(plain) if plain else statistics.fmean(resets)
-        extra = [max(0.0, taken - step) for taken in resets[1:]]
-        total = sum(plain) + sum(resets[1:])
-        return EnvCost(
-            create=created - start,
-            reset=statistics.fmean(extra) if extra else resets[0],
-            step=step,
-            median_step=statistics.median(plain) if plain else step,
-            spread=statistics.pstdev(plain) if plain else 0.0,
-            reset_share=sum(extra) / total if total else 0.0,
-            steps=len(plain) + len(resets) - 1,
-            num_agents=vecenv.num_agents,
-        )
+            start_time, start_work = time.perf_counter(), time.thread_time()
+            env.step(env.actions)
+            worked.append(time.thread_time() - start_work)
+            passed.append(time.perf_counter() - start_time)
+            ended.append(bool((vecenv.terminals | vecenv.truncations).any()))
+            vecenv.terminals[:], vecenv.truncations[:] = False, False
+            left -= time.perf_counter() - start_time
+        used = time.process_time() - used
+        does_wait = _voluntary_switches() - waits > len(ended) / 2
     finally:
         vecenv.close()
+    taken, is_end = np.array(passed if does_wait else worked), np.array(ended)
+    plain, last = taken[~is_end], taken[is_end]  # an episode's last step has the reset in it
+    step = float(plain.mean()) if len(plain) else float(last.mean())
+    resets = np.maximum(0, last - step)
+    return EnvCost(
+        create=created - start,
+        reset=float(resets.mean()) if len(resets) else first_reset,
+        step=step,
+        median_step=float(np.median(plain)) if len(plain) else step,
+        spread=float(plain.std()) if len(plain) else 0.0,
+        reset_share=float(resets.sum() / taken.sum()) if taken.sum() > 0 else 0.0,
+        wait_share=max(0.0, 1 - used / sum(passed)) if does_wait else 0.0,
+        steps=len(ended),
+        num_agents=vecenv.num_agents,
+    )
+
+
+def measure_memory(env_creator: Callable[[], Any], create_seconds: float) -> Memory:
+    """Start workers with few envs and with more, of which one takes `create_seconds` to create."""
+    extra = int(np.clip(1 / max(create_seconds, 1e-9), 1, _MAX_EXTRA_ENVS))
+    few, more = (_worker_bytes(env_creator, count) for count in (1, 1 + extra))
+    return Memory(few, max(0, more - few) // extra)
+
+
+def _worker_bytes(env_creator: Callable[[], Any], num_envs: int) -> int:
+    """Return the bytes that a worker with so many envs has for itself, after some steps."""
+    with Multiprocessing(env_creator, num_envs, 1) as vecenv:
+        vecenv.reset(seed=0)
+        layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
+        for _ in range(4):
+            vecenv.step(random_rows(layout, vecenv.num_agents, rng))
+        assert isinstance(vecenv, Multiprocessing)
+        (pid,) = vecenv.worker_pids
+        return int(psutil.Process(pid).memory_full_info().uss)
+
+
+def _voluntary_switches() -> int:
+    """Return how often this thread has given up its core by itself."""
+    if resource is None or not hasattr(resource, "RUSAGE_THREAD"):
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> NDArray[Any]:

@@ -365,7 +365,8 @@ class BufferedVectorEnv(VectorEnv):
     def _state_rows(self, state: Any, env: int | None) -> NDArray[np.uint8]:
         """Return `state` as rows for all envs, or as the one row for `env`."""
         rows = np.atleast_2d(np.asarray(state))
-        wanted = self.num_envs if env is None else 1
+        total = self.num_envs + self.surplus_envs
+        wanted = total if env is None else 1
         if rows.dtype != np.uint8 or len(rows) != wanted:
             raise UsageError(
                 f"`state` must be {wanted} rows of bytes from `snapshot`, "
@@ -373,8 +374,8 @@ class BufferedVectorEnv(VectorEnv):
             )
         if env is not None and not self._ready:
             raise UsageError("`reset` must be called before `restore` of one env.")
-        if env is not None and not 0 <= env < self.num_envs:
-            raise UsageError(f"`env` must be in 0..{self.num_envs - 1}, but got {env}.")
+        if env is not None and not 0 <= env < total:
+            raise UsageError(f"`env` must be in 0..{total - 1}, but got {env}.")
         return rows
 
     def _rows(self, actions: Any, wanted: NDArray[Any] | None = None) -> NDArray[Any]:

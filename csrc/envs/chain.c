@@ -3,9 +3,8 @@
 // the other: after Osband et al. 2016, "Deep Exploration via Bootstrapped DQN".
 //
 // Action 1 goes right, 0 goes left; at an end one stays. Each step that ends at the right end earns
-// its share of 1, so that a straight walk to it returns 1; one at the left end earns
-// `near_reward` of that. The observation is the place, from 0 at the left end to 1 at the right
-// one. Episodes are cut at max_steps, which cannot be seen: a truncation.
+// 1, one that ends at the left end `near_reward`. The observation is the place, from 0 at the left
+// end to 1 at the right one. Episodes are cut at max_steps, which cannot be seen: a truncation.
 #include "puf_env.h"
 
 typedef struct {
@@ -18,8 +17,7 @@ typedef struct {
 
 static const PufField params[] = {
     PUF_PARAM_I32(Chain, length, 12, 2, 10000, "cells in the row"),
-    PUF_PARAM_F32(Chain, near_reward, 0.05, 0, 1,
-                  "what the left end pays for each 1 of the right end"),
+    PUF_PARAM_F32(Chain, near_reward, 0.05, 0, 1, "for each step at the left end"),
     PUF_PARAM_I32(Chain, max_steps, 0, 0, 1000000,
                   "steps before the episode is cut; 0: length + 9"),
 };
@@ -51,9 +49,9 @@ static PufStatus step(Chain* env) {
     env->place = place < 0 ? 0 : place > last ? last : place;
     if (env->place == last) {
         env->far_steps++;
-        puf_reward(&env->slots, 0, 1 / best(env));
+        puf_reward(&env->slots, 0, 1);
     } else if (env->place == 0) {
-        puf_reward(&env->slots, 0, env->near_reward / best(env));
+        puf_reward(&env->slots, 0, env->near_reward);
     }
     env->score = (float)env->far_steps;
     env->perf = env->score / best(env);

@@ -24,6 +24,7 @@ import numpy as np
 from pufferlib import config
 from pufferlib.native import NativeInfo, infos
 from pufferlib.registry import make
+from pufferlib.spaces import action_layout, flatten_action
 from pufferlib.vectorization import VectorEnv
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,19 @@ NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, th
 TABLE = re.compile(r"(<!-- generated: envs -->\n).*?(<!-- end -->)", re.DOTALL)
 FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
 MEASURED = ("steps/s, 1 core", "perf reached", "after")
-PICTURE_STEPS = {"connect4": 9, "memory": 10, "cartpole": 8}  # a game that looks under way
+PICTURE_STEPS = {  # a game that looks under way
+    "connect4": 9,
+    "memory": 10,
+    "cartpole": 8,
+    "bandit": 13,
+    "password": 5,
+    "stochastic": 60,
+    "chain": 8,
+    "tmaze": 12,
+    "multiagent": 9,
+    "masked": 7,
+    "hybrid": 3,
+}
 PICTURE_STEPS_ELSE = 120
 
 
@@ -139,10 +152,13 @@ def draw(name: str, path: Path) -> None:
 
     with make(name, num_envs=1, num_workers=1) as vecenv:
         vecenv.reset(seed=7)
-        space = vecenv.action_space
+        space, layout = vecenv.action_space, action_layout(vecenv.action_space)
         space.seed(7)
+        rows = np.zeros((vecenv.num_agents, *layout.shape), layout.dtype)
         for _ in range(PICTURE_STEPS.get(name, PICTURE_STEPS_ELSE)):
-            vecenv.step(np.stack([space.sample() for _ in range(vecenv.num_agents)]))
+            for slot in range(vecenv.num_agents):
+                flatten_action(layout, space.sample(), rows[slot, ...])
+            vecenv.step(rows)
         _write_png(path, vecenv.render(0))
 
 

@@ -612,6 +612,8 @@ class PuffeRL:
         self.learning_rate = checkpoint.number(facts, "learning_rate")
         self._episode_log = episode_log
         self._has_rollout = False
+        if isinstance(self.rollout, AsyncRollout):
+            self.rollout.forget()  # what is half-way belongs to the run that was here before
         self._uptime = checkpoint.number(facts, "uptime")
         self._started = self._last_log = self._last_evaluate = time.perf_counter()
 
@@ -628,8 +630,12 @@ class PuffeRL:
         self.env.restore(self.world.own_rows(tensors["env/state"]).numpy())
         batch = self.env.recv()
         self._carry = Carry(batch, state, resets)
-        _, after = self.predict(batch.observations, state)  # whether the policy can go on from it
-        if state is not None and not checkpoint.is_alike(state, after):
+        shown = map_state(lambda part: part[batch.slots], state)
+        _, after = self.predict(batch.observations, shown)  # whether the policy can go on from it
+        whole = all(
+            part.shape[:1] == resets.shape for part in checkpoint.pack(state, "")[1].values()
+        )
+        if state is not None and not (whole and checkpoint.is_alike(shown, after)):
             raise CheckpointError("the checkpoint must hold a state of the policy, but does not.")
 
     def _check_modules(self, tensors: Mapping[str, Tensor]) -> None:

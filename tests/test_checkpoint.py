@@ -141,6 +141,30 @@ def test_every_option_with_a_state_resumes_bit_for_bit(
     assert_resumes("cartpole", tmp_path / "a", "lstm", **settings)
 
 
+def test_slots_that_come_in_halves_go_on_from_whole_segments(tmp_path: Path) -> None:
+    def trainer() -> PuffeRL:
+        vecenv = pufferlib.make(
+            "cartpole", num_envs=4, num_workers=1, vec={"double_buffer": True}, seed=1
+        )
+        torch.manual_seed(0)
+        policy = make_policy(vecenv, hidden_size=8, recurrent="lstm")
+        settings = {"batch_size": 4 * 24, "num_steps": 8, "device": "cpu", "dashboard": "off"}
+        return PuffeRL(vecenv, policy, **settings)
+
+    saved = trainer()
+    iterate(saved, 2)
+    saved.save_checkpoint(tmp_path / "a")
+    runs = [saved, trainer()]
+    for run in runs:
+        iterate(run, 1)  # the one goes on, the other has begun: both are back where they were
+        run.load_checkpoint(tmp_path / "a")
+        iterate(run, 2)
+        assert run.iteration == 4
+    assert_same_run(*runs)
+    for run in runs:
+        run.env.close()
+
+
 def test_saving_changes_nothing(tmp_path: Path) -> None:
     one, other = trainer_of("cartpole", "lstm"), trainer_of("cartpole", "lstm")
     for _ in range(3):
@@ -417,6 +441,43 @@ def test_a_strange_body_is_refused(body: str, tmp_path: Path) -> None:
 def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
     write(tmp_path / "a", signed({"facts": {}, "metadata": None}, schema=schema))
     refused(tmp_path / "a", "must have schema 1, but has")
+
+
+def test_a_memory_that_is_not_the_policys_is_refused(tmp_path: Path) -> None:
+    trainer = trainer_of("cartpole", "lstm", num_envs=2)
+    iterate(trainer, 1)
+    trainer.save_checkpoint(tmp_path / "a")
+    saved = checkpoint.load(tmp_path / "a")
+    hidden = saved.tensors["state/0"]
+    before = everything(trainer)
+    broken: list[tuple[Any, dict[str, Tensor]]] = [
+        (saved.facts["state"], {"state/0": torch.zeros(hidden.shape[0], 3)}),
+        (saved.facts["state"], {"state/0": torch.zeros(100, *hidden.shape[1:])}),
+        (saved.facts["state"], {"state/0": torch.tensor(1.0)}),
+        (saved.facts["state"], {"state/0": hidden.double()}),
+        (saved.facts["state"], {"state/0": hidden.long()}),
+        ({"tuple": [0]}, {}),
+        ({"list": [0, 1]}, {}),
+        ({"tuple": [0, 0, 1]}, {}),
+        ({"dict": {"h": 0, "c": 1}}, {}),
+        ({"tuple": [0, 7]}, {}),
+        ({}, {}),
+        (0, {}),
+    ]
+    for outline, parts in broken:
+        checkpoint.save(
+            tmp_path / "b", {**saved.tensors, **parts}, {**saved.facts, "state": outline}
+        )
+        with pytest.raises(CheckpointError) as caught:
+            trainer.load_checkpoint(tmp_path / "b")
+        assert "\n" not in str(caught.value), outline
+        assert everything(trainer) == before, outline
+    nested: Any = 0
+    for _ in range(400):
+        nested = {"tuple": [nested]}
+    checkpoint.save(tmp_path / "b", saved.tensors, {**saved.facts, "state": nested})
+    with pytest.raises(CheckpointError):
+        trainer.load_checkpoint(tmp_path / "b")
 
 
 def everything(trainer: PuffeRL) -> dict[str, Any]:

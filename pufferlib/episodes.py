@@ -72,24 +72,30 @@ class EpisodeStats:
 class Infos(Sequence[dict[str, Any]]):
     """A list of dicts, one for each slot, built when first looked at.
 
-    Most loops never look, and a C env ends hundreds of episodes in a step; so what a slot has to
-    say stays in arrays until someone asks. `settle` builds the dicts; a vector env calls it before
-    those arrays change if the infos are still held by then.
+    Most loops never look; so what a slot has to say stays in arrays until someone asks. A vector
+    env calls `detach` before those arrays change, if the infos are still held by then. That reads
+    the few slots that have something to say; one dict for every slot is made by `settle` only.
     """
 
-    __slots__ = ("__weakref__", "_build", "_dicts", "_length")
+    __slots__ = ("__weakref__", "_build", "_dicts", "_length", "_spoken")
 
     def __init__(self, length: int, build: Callable[[], Mapping[int, dict[str, Any]]]) -> None:
         self._length = length
         self._build: Callable[[], Mapping[int, dict[str, Any]]] | None = build
-        self._dicts: list[dict[str, Any]] = []
+        self._spoken: Mapping[int, dict[str, Any]] = {}
+        self._dicts: list[dict[str, Any]] | None = None
+
+    def detach(self) -> None:
+        """Take what the slots say from the arrays, unless that has happened already."""
+        if self._build is not None:
+            self._spoken = self._build()
+            self._build = None
 
     def settle(self) -> list[dict[str, Any]]:
         """Build the dicts if that has not happened yet, and return them."""
-        if self._build is not None:
-            spoken = self._build()
-            self._dicts = [spoken.get(slot) or {} for slot in range(self._length)]
-            self._build = None
+        if self._dicts is None:
+            self.detach()
+            self._dicts = [self._spoken.get(slot) or {} for slot in range(self._length)]
         return self._dicts
 
     @overload

@@ -159,3 +159,20 @@ def test_infos_that_nobody_holds_are_never_built(monkeypatch: pytest.MonkeyPatch
         vecenv.step(0)
         assert len(calls) == 1  # held across a step: built just in time
         assert infos[0] == {}
+
+
+def test_detached_infos_need_their_source_no_more() -> None:
+    source = {1: {"a": 1}}
+    calls = []
+
+    def build() -> dict[int, dict[str, int]]:
+        calls.append(None)
+        return {slot: dict(info) for slot, info in source.items()}
+
+    infos = Infos(3, build)
+    infos.detach()
+    source[1]["a"] = 2
+    infos.detach()
+    assert infos == [{}, {"a": 1}, {}]
+    assert infos[1] is infos.settle()[1]
+    assert len(calls) == 1

@@ -442,7 +442,7 @@ class Multiprocessing(BufferedVectorEnv):
         """Build the dicts of the last batch if they are still held: its rows are about to go."""
         infos = self._last_infos() if self._last_infos else None
         if infos is not None:
-            infos.settle()
+            infos.detach()
 
     # ---- Lost workers ----------------------------------------------------------------------------
 

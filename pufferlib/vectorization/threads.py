@@ -63,7 +63,7 @@ class Threads(BufferedVectorEnv):
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._begin("reset")
-        self._settle_infos()
+        self._detach_infos()
         given = self._take_seed(seed)
         self._vec.reset(fresh_seed() if given is None else given)
         self._num_received = self._num_sent = 0
@@ -72,7 +72,7 @@ class Threads(BufferedVectorEnv):
     def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[np.float32], Any, Infos]:
         self._begin("step")
         rows = self._rows(actions, self._buffers.actions)
-        self._settle_infos()
+        self._detach_infos()
         self._vec.step(rows)
         self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
         infos = Infos(self.num_agents, self._vec.spoken)
@@ -87,7 +87,7 @@ class Threads(BufferedVectorEnv):
         self._begin("send")
         half = self._num_sent % 2
         rows = self._rows(actions)
-        self._settle_infos(half)
+        self._detach_infos(half)
         self._buffers.actions[self._halves[half]] = rows
         self._vec.begin(half)
         self._num_sent += 1
@@ -126,12 +126,12 @@ class Threads(BufferedVectorEnv):
         if call == "step" and is_under_way:
             raise UsageError("`recv` must be called before `step`: a half is still stepping.")
 
-    def _settle_infos(self, half: int | None = None) -> None:
-        """Build the dicts of the last step if they are still held: its rows are about to go."""
+    def _detach_infos(self, half: int | None = None) -> None:
+        """Let the infos of the last step, if they are still held, forget its rows: they change."""
         for held in self._last_infos if half is None else [self._last_infos[half]]:
             infos = held() if held else None
             if infos is not None:
-                infos.settle()
+                infos.detach()
 
     def drain_stats(self) -> EpisodeStats:
         return self._vec.drain()
@@ -143,7 +143,7 @@ class Threads(BufferedVectorEnv):
     def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
         self._begin("restore")
         rows = self._state_rows(state, env)
-        self._settle_infos()
+        self._detach_infos()
         self._vec.restore(rows, env or 0)
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         self._num_received = self._num_sent = 0
@@ -155,7 +155,7 @@ class Threads(BufferedVectorEnv):
 
     def close(self) -> None:
         if not self._closed:
-            self._settle_infos()
+            self._detach_infos()
             self._vec.close()
         super().close()
 

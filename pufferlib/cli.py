@@ -33,6 +33,7 @@ from pufferlib.errors import (
 from pufferlib.runs import LOG
 
 if TYPE_CHECKING:
+    from pufferlib.autotune import Report as TuningReport
     from pufferlib.config import Config
     from pufferlib.loggers import Logger
     from pufferlib.registry import EnvSpec
@@ -60,6 +61,7 @@ COMMANDS = {
     "envs": "list the environments, or show one",
     "check": "play an environment and tell what is wrong with it",
     "bench": "measure steps per second",
+    "autotune": "find how many envs, where, run fastest",
 }
 
 
@@ -105,12 +107,13 @@ def _run(words: list[str]) -> int:
         "envs": _envs,
         "check": _check,
         "bench": _bench,
+        "autotune": _autotune,
     }
     return run[command](rest)
 
 
 def _usage() -> str:
-    rows = "\n".join(f"  {name:<7}{about}" for name, about in COMMANDS.items())
+    rows = "\n".join(f"  {name:<10}{about}" for name, about in COMMANDS.items())
     return (
         "usage: puffer COMMAND NAME [--section.key value ...]\n\n"
         f"{rows}\n\n"
@@ -121,7 +124,8 @@ def _usage() -> str:
         "  puffer eval breakout\n"
         "  puffer envs snake\n"
         "  puffer check my_package.worlds:Maze --env.size 8\n"
-        "  puffer bench cartpole --mode sim --json\n\n"
+        "  puffer bench cartpole --mode sim --json\n"
+        "  puffer autotune gym-LunarLander-v3 --write tuned.ini\n\n"
         "`puffer COMMAND --help` shows every option of a command."
     )
 
@@ -835,6 +839,74 @@ def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
     else:
         _print_table(title, ["", ""], _formatted(values))
     return 0
+
+
+# ---- autotune ------------------------------------------------------------------------------------
+
+
+def _autotune(words: list[str]) -> int:
+    parser = _parser("autotune", about=COMMANDS["autotune"], with_config=False)
+    parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
+    parser.add_argument("--num-envs", type=int, metavar="N", help="only layouts of N envs")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long, about (30)")
+    parser.add_argument("--write", metavar="FILE.ini", help="put the best into its section [vec]")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    options, overrides = _parse(parser, words)
+    from pufferlib.autotune import DEFAULT_SECONDS, autotune, write_settings
+
+    _see_working_folder()
+    params = _env_params(options.name, overrides)
+    with _progress(f"puffer autotune {options.name}") as tell:
+        report = autotune(
+            options.name,
+            params=params,
+            num_envs=options.num_envs,
+            seconds=DEFAULT_SECONDS if options.seconds is None else options.seconds,
+            on_progress=tell,
+        )
+    if options.write:
+        write_settings(Path(options.write), report)
+    if options.json:
+        print(json.dumps(report.to_dict()))
+    else:
+        _print_tuning(report, options.write)
+    return 0
+
+
+def _print_tuning(report: TuningReport, path: str | None) -> None:
+    from pufferlib.autotune import spell_bytes, spell_seconds
+
+    cost = report.cost
+    facts = {
+        "step": f"{spell_seconds(cost.step)} (deviation {spell_seconds(cost.spread)})",
+        "reset": f"{spell_seconds(cost.reset)}, {cost.reset_share:.1%} of the time",
+        "waits": f"{cost.wait_share:.0%} of a step",
+        "memory": f"{spell_bytes(report.memory.env)}; a worker {spell_bytes(report.memory.worker)}",
+    }
+    _print_table(f"one env of {report.env}", ["", ""], [list(row) for row in facts.items()])
+    rows = [
+        [
+            trial.layout.backend,
+            str(trial.layout.total_envs),
+            str(trial.layout.total_workers),
+            str(trial.layout.num_envs) if trial.layout.surplus_envs else "all",
+            f"{trial.sps:,.0f}" if trial.sps else "failed",
+            spell_seconds(trial.batch_seconds) if trial.sps else "",
+            spell_bytes(trial.memory),
+        ]
+        for trial in report.trials
+    ]
+    finalists = sum(trial.is_finalist for trial in report.trials)
+    title = f"layouts on {report.cores} cores; the first {finalists} ran again, in turns"
+    headings = ["backend", "envs", "workers", "at once", "steps/s", "a batch", "memory"]
+    _print_table(title, headings, rows)
+    for trial in report.trials:
+        if trial.failure:
+            print(f"{trial.layout} failed: {trial.failure}")
+    print(f"\nbest: {report.best.layout}: {report.why}.\n")
+    print("[vec]" if path is None else f"[vec] of {path}")
+    for key, value in report.best.layout.settings().items():
+        print(f"{key} = {value}")
 
 
 # ---- printing ------------------------------------------------------------------------------------

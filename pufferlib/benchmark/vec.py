@@ -35,7 +35,8 @@ UNEVEN_SECONDS = (1e-3, 10e-3)
 IDLE_SECONDS = 1.0
 
 _ROUND_SECONDS = 0.03
-_MIN_ROUNDS = 3
+_LONG_ROUND_SECONDS = 0.3  # of envs whose steps are drawn at random: luck must not decide
+_MIN_ROUNDS = 2
 
 # a rate: run this many calls, return steps per second
 _Run: TypeAlias = Callable[[int], float]
@@ -150,15 +151,15 @@ def bench_vec(
     """Measure everything in about `seconds`; `on_progress` is told what comes next."""
     if not 0 < seconds < math.inf:
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
-    entrants = 2 + len(ENVS_PER_WORKER) + len(PEER_PROCESSES)
-    turns = (seconds - IDLE_SECONDS) / _ROUND_SECONDS
-    rounds = max(_MIN_ROUNDS, int(turns / (entrants * len(costs_us) + 4)))
+    entrants = (2 + len(ENVS_PER_WORKER) + len(PEER_PROCESSES)) * len(costs_us)
+    # slow envs take longer rounds than they should
+    rounds = max(_MIN_ROUNDS, int(0.8 * seconds / (1.5 * _ROUND_SECONDS * entrants)))
     costs = []
     for cost in costs_us:
         on_progress(f"envs of {cost} us a step")
         costs.append(_bench_cost(cost, workers, rounds))
     on_progress("envs of 1 to 10 ms a step, sync and async")
-    uneven = _bench_uneven(rounds)
+    uneven = _bench_uneven(max(_MIN_ROUNDS, int(0.1 * seconds / _LONG_ROUND_SECONDS)))
     on_progress("workers that wait")
     idle = _idle_cpu(workers)
     bars = _bars(costs, uneven, idle)
@@ -202,9 +203,9 @@ def _bench_cost(cost_us: int, workers: int, rounds: int) -> CostResult:
     )
 
 
-def _best_of(rounds: int, entrants: Sequence[_Run]) -> list[float]:
-    """Run all in turns; return the best rate of each."""
-    calls = [_calls(run) for run in entrants]
+def _best_of(rounds: int, entrants: Sequence[_Run], seconds: float = _ROUND_SECONDS) -> list[float]:
+    """Run all in turns, in rounds of about `seconds`; return the best rate of each."""
+    calls = [_calls(run, seconds) for run in entrants]
     best = [0.0] * len(entrants)
     for _ in range(rounds):
         for index, run in enumerate(entrants):
@@ -212,15 +213,15 @@ def _best_of(rounds: int, entrants: Sequence[_Run]) -> list[float]:
     return best
 
 
-def _calls(run: _Run) -> int:
+def _calls(run: _Run, seconds: float) -> int:
     """Return how many calls fill a round, at least two; the calls made here warm it up."""
     calls = 2
     while True:
         start = time.perf_counter()
         run(calls)
         taken = time.perf_counter() - start
-        if taken > _ROUND_SECONDS / 4:
-            return max(2, round(calls * _ROUND_SECONDS / taken))
+        if taken > seconds / 4:
+            return max(2, round(calls * seconds / taken))
         calls *= 2
 
 
@@ -304,13 +305,16 @@ def _bench_uneven(rounds: int) -> UnevenResult:
         actions = np.zeros(parts.batch_slots, dtype=np.int32)
 
         def run(calls: int) -> float:
+            for _ in range(parts.num_agents // parts.batch_slots):
+                parts.send(actions)  # what got ready since the last round is not what they can do
+                parts.recv()
             start = time.perf_counter()
             for _ in range(calls):
                 parts.send(actions)
                 parts.recv()
             return calls * parts.batch_slots / (time.perf_counter() - start)
 
-        sync_sps, async_sps = _best_of(rounds, [_ours(whole), run])
+        sync_sps, async_sps = _best_of(rounds, [_ours(whole), run], _LONG_ROUND_SECONDS)
     return UnevenResult(UNEVEN_ENVS, UNEVEN_BATCH, sync_sps, async_sps, async_sps / sync_sps)
 
 

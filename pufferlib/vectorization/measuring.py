@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from pufferlib.native import NativeCreator
 from pufferlib.spaces import ActionLayout, action_layout
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
+from pufferlib.vectorization.threads import Threads
 
 try:
     import resource
@@ -21,6 +24,7 @@ except ImportError:  # not POSIX
 
 _MAX_STEPS, _MAX_RESETS = 100_000, 10_000
 _MAX_EXTRA_ENVS = 32  # that are made to see how much memory one takes
+_NATIVE_ENVS = 256
 
 
 class EnvCost(NamedTuple):
@@ -98,11 +102,54 @@ def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int 
     )
 
 
+def measure_native(
+    env_creator: NativeCreator, settings: Mapping[str, Any], seconds: float = 0.5
+) -> EnvCost:
+    """Measure an env of the C core on one thread, many at once: one alone is all Python calls."""
+    start = time.perf_counter()
+    vecenv = Threads(env_creator, _NATIVE_ENVS, 1, **settings)
+    created = time.perf_counter()
+    with vecenv:
+        vecenv.reset(seed=0)
+        reset = (time.perf_counter() - created) / _NATIVE_ENVS
+        layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
+        rows = [random_rows(layout, vecenv.num_agents, rng) for _ in range(16)]
+        batches: list[float] = []
+        while sum(batches) < seconds or len(batches) < 2:
+            worked = time.thread_time()
+            vecenv.step(rows[len(batches) % len(rows)])
+            batches.append(time.thread_time() - worked)
+        episodes = vecenv.drain_stats().episodes / vecenv.agents_per_env
+    taken = np.array(batches) / _NATIVE_ENVS
+    steps = len(batches) * _NATIVE_ENVS
+    reset_share = min(1.0, episodes * reset / (taken.mean() * steps))
+    return EnvCost(
+        create=(created - start) / _NATIVE_ENVS,
+        reset=reset,
+        step=float(taken.mean() * (1 - reset_share)),
+        median_step=float(np.median(taken)),
+        spread=0.0,  # of one among so many nothing is seen
+        reset_share=float(reset_share),
+        wait_share=0.0,
+        steps=steps,
+        num_agents=vecenv.agents_per_env,
+    )
+
+
 def measure_memory(env_creator: Callable[[], Any], create_seconds: float) -> Memory:
-    """Start workers with few envs and with more, of which one takes `create_seconds` to create."""
+    """Start workers with one env and with more, each of which takes `create_seconds` to create."""
     extra = int(np.clip(1 / max(create_seconds, 1e-9), 1, _MAX_EXTRA_ENVS))
     few, more = (_worker_bytes(env_creator, count) for count in (1, 1 + extra))
     return Memory(few, max(0, more - few) // extra)
+
+
+def measure_native_memory(env_creator: NativeCreator, settings: Mapping[str, Any]) -> Memory:
+    """Do the same for an env of the C core, of which a worker has many behind one vector env."""
+    few, more = (
+        _worker_bytes(functools.partial(Threads, env_creator, count, 1, **settings), 1)
+        for count in (1, 1 + _NATIVE_ENVS)
+    )
+    return Memory(few, max(0, more - few) // _NATIVE_ENVS)
 
 
 def _worker_bytes(env_creator: Callable[[], Any], num_envs: int) -> int:

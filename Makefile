@@ -51,7 +51,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)
-	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot,box2d,pettingzoo,sb3,wandb,tensorboard,neptune]"
+	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray]"
 	touch $@
 
 clean:  ## remove what was built, keep the venv

@@ -130,3 +130,16 @@ def test_a_yardstick_is_compiled_as_its_first_lines_say(
     source.write_text("int main(void) { return 0; }\n")
     with pytest.raises(SystemExit, match="must say `gcc"):
         bars.compile_yardstick(source, tmp_path)
+
+
+def test_double_buffering_is_measured_with_both_policies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("double_buffer")
+    words = "--num-envs 8 --workers 1 --rounds 1 --round-seconds 0.001".split()
+    monkeypatch.setattr(sys, "argv", ["double_buffer.py", *words])
+    script.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("breakout, 8 envs on 1 threads: ")
+    assert [line.split()[1] for line in lines[1:]] == ["computes", "waits"]

@@ -137,7 +137,7 @@ def test_double_buffering_is_measured_with_both_policies(
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     script = importlib.import_module("double_buffer")
-    words = "--num-envs 8 --workers 1 --rounds 1 --round-seconds 0.001".split()
+    words = ["--num-envs", "8", "--workers", "1", "--rounds", "1", "--round-seconds", "0.001"]
     monkeypatch.setattr(sys, "argv", ["double_buffer.py", *words])
     script.main()
     lines = capsys.readouterr().out.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import os
 import re
@@ -110,6 +111,16 @@ DEATHS: dict[str, tuple[Callable[[], None], str | None, str]] = {
     "sys.exit": (leave_politely, None, "exited with code 1"),
     "abort": (abort, "SIGABRT", "died of SIGABRT"),
 }
+
+
+@contextmanager
+def watchdog(seconds: float = 60.0) -> Iterator[None]:
+    """End the process, and show all stacks, if the block hangs: a run must not be endless."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 # ---- What is left --------------------------------------------------------------------------------

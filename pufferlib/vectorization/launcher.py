@@ -280,6 +280,8 @@ class _Server:
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             os.dup2(writing, 2)
+            # a fork may have those of a notebook, or of a test, whose threads it has not
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
             self._channel.close()
             others = [worker.stderr for worker in self._workers.values()]
             for fd in (reading, writing, self._news, self._wake, *others):

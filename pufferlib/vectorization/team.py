@@ -400,9 +400,9 @@ def _signal_name(number: int) -> str:
 
 
 def _indented(text: str, heading: str) -> str:
-    """Return the last lines of stderr for an error; a Python stack is shown from its beginning."""
+    """Return the last lines of stderr for an error; a Python stack is shown from just before it."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not _OUR_LINES.match(line)]
     start = next((i for i, line in enumerate(lines) if line.startswith(_STACK_STARTS)), None)
-    lines = lines[-TAIL_LINES:] if start is None else lines[start:][:STACK_LINES]
+    lines = lines[-TAIL_LINES:] if start is None else lines[max(0, start - 3) :][:STACK_LINES]
     return "".join(f"\n  {line}" for line in [heading, *lines]) if lines else ""

@@ -499,7 +499,8 @@ def _eval(words: list[str]) -> int:
         raise UsageError(f"`--run` must be a run of {name}, but {folder} is one of {config.name}.")
     slots = options.num_envs or min(options.episodes, 64)
     sizes = {"num_envs": slots, "num_workers": None, "envs_per_worker": None}
-    with _make(config, **sizes, mode="sync", surplus_envs=0) as vecenv:  # each env in its turn
+    whole = {"mode": "sync", "surplus_envs": 0, "double_buffer": False}  # each env in its turn
+    with _make(config, **sizes, **whole) as vecenv:
         from pufferlib import checkpoint
         from pufferlib.evaluation import evaluate_policy
         from pufferlib.models import make_policy

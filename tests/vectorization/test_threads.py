@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -367,6 +369,21 @@ def test_a_name_can_be_double_buffered_and_trains() -> None:
         assert log["episodes"] > 0
     with pytest.raises(UsageError, match="option of backend serial `double_buffer`"):
         pufferlib.make("cartpole", backend="serial", double_buffer=True)
+
+
+def test_the_command_line_trains_double_buffered_and_plays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pufferlib.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "train cartpole --vec.double-buffer --vec.num-envs 8 --train.num-iterations 1 "
+        "--train.batch-size 128 --train.minibatch-size none --train.n-epochs 1 --train.device cpu"
+    )
+    assert main(words.split()) == 0
+    assert main(["eval", "cartpole", "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] >= 3
 
 
 def test_a_wrapper_steps_both_halves_at_once() -> None:

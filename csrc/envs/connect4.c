@@ -153,8 +153,9 @@ static PufStatus step(Connect4* env) {
 static bool valid(const Connect4* env) {
     const Bits own = env->stones[0], other = env->stones[1], occupied = own | other;
     const Bits hanging = ((occupied & ~BOTTOM) >> 1) & ~occupied;  // holes below a stone
-    return !(own & other) && !(occupied & ~BOARD) && occupied != BOARD && !hanging &&
-           !has_four(own) && !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
+    return env->slots.tick <= __builtin_popcountll(occupied) && !(own & other) &&
+           !(occupied & ~BOARD) && occupied != BOARD && !hanging && !has_four(own) &&
+           !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
            (env->mover == 0 || (env->mover == 1 && env->opponent == SELF));
 }
 

@@ -110,6 +110,8 @@ static void keep_params(Forge* forge) {
     }
 }
 
+enum { TICK = offsetof(PufSlots, tick) - offsetof(PufSlots, rng) };  // in a snapshot
+
 static void forge_state(Forge* forge) {
     PufRng* rng = &forge->rng;
     uint8_t* forged = forge->forged;
@@ -126,7 +128,7 @@ static void forge_state(Forge* forge) {
                 (uint8_t)(puf_rand_int(rng, 2) ? puf_rand_int(rng, 8) : puf_rand_int(rng, 256));
         } else if (kind < 6) {
             uint32_t word;
-            at = at / 4 * 4;
+            at = puf_rand_int(rng, 8) ? at / 4 * 4 : TICK;
             if (at + 4 > forge->bytes) continue;
             memcpy(&word, forged + at, 4);
             word = odd_word(rng, word);

@@ -26,6 +26,11 @@ def learning(bars: ModuleType) -> ModuleType:
     return importlib.import_module("learning")
 
 
+@pytest.fixture
+def learning_gym(learning: ModuleType) -> ModuleType:
+    return importlib.import_module("learning_gym")
+
+
 def program(folder: Path, text: str) -> Path:
     path = folder / "program"
     path.write_text(f"#!{sys.executable}\n{text}")
@@ -81,6 +86,35 @@ def test_a_growing_log_is_read_up_to_its_last_whole_line(
 
     assert learning.read_log(path) == [{"step": 1}, {"step": 2}]
     assert learning.read_log(tmp_path / "none") == []
+
+
+def test_the_last_return_is_that_of_the_last_hundred_episodes(learning_gym: ModuleType) -> None:
+    rows = [line(1, 900, 60), line(2, 100, 60), line(3, 100, 0), line(4, 400, 60)]
+
+    # 60 of 400, 40 of 100; the line without episodes only repeats
+    assert learning_gym.last_return(rows) == pytest.approx(280)
+    assert learning_gym.last_return(rows[:1]) is None
+
+
+def test_a_run_is_finished_when_its_budget_is_spent(
+    learning_gym: ModuleType, tmp_path: Path
+) -> None:
+    log = tmp_path / "run" / "metrics.jsonl"
+    assert not learning_gym.is_finished(tmp_path)
+    log.parent.mkdir()
+    log.write_text('{"steps": 1, "total_steps": 2}\n')
+    assert not learning_gym.is_finished(tmp_path)
+    log.write_text('{"steps": 1, "total_steps": 2}\n{"steps": 2, "total_steps": 2}\n')
+    assert learning_gym.is_finished(tmp_path)
+
+
+def test_an_entry_of_the_gym_table_tells_mean_and_spread(learning_gym: ModuleType) -> None:
+    seeds = [{"seed": 2, "return": 490.0, "eval": 500.0}, {"seed": 1, "return": 500.0, "eval": 500}]
+    entry = learning_gym.summarised("gym-CartPole-v1", seeds)
+
+    assert (entry["return"], entry["return_std"], entry["eval_std"]) == (495, 5, 0)
+    assert (entry["seeds"], entry["bar"]) == (2, 490)
+    assert [row["seed"] for row in entry["rows"]] == [1, 2]
 
 
 def test_a_loop_is_stopped_after_the_line_that_is_wanted(bars: ModuleType, tmp_path: Path) -> None:

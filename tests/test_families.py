@@ -229,10 +229,12 @@ def test_the_ini_of_a_family_decides_how_many_envs_are_made() -> None:
 
 
 def test_runs_start_from_the_ini_of_their_family() -> None:
-    loaded = config.load("gym-CartPole-v1", [("vec", "num_workers", "2")])
-    assert loaded.vec.num_envs == config.family_num_envs("gym-CartPole-v1")
+    loaded = config.load("gym-MountainCar-v0", [("vec", "num_workers", "2")])
+    assert loaded.vec.num_envs == config.family_num_envs("gym-MountainCar-v0")
     assert loaded.train.batch_size != config.TrainConfig().batch_size
     assert config.load("gym").vec.num_envs == loaded.vec.num_envs
+    own = config.load("gym-CartPole-v1")  # has an ini of its own, which wins
+    assert own.vec.num_envs != loaded.vec.num_envs
     assert config.load("gymnastics").vec.num_envs is None
     assert config.family_num_envs("breakout") is None
 

@@ -17,6 +17,14 @@
 #define HOT
 #endif
 
+// Before loops over a row whose arrays do not overlap: the compiler cannot see that for parts of
+// one.
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 // exp(x) to 2 units in the last place, without a branch, so that loops over it become vectors:
 // x = n * log(2) + r, exp(r) by the polynomial of Cephes, and n goes into the exponent's bits.
 // Beyond +-87 it stays what it is there; nan stays nan.
@@ -47,10 +55,11 @@ HOT void puf_lstm_forward(int32_t rows, int32_t width, float* gates, const float
     const size_t w = (size_t)width;
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
-        float* restrict i = gates + 4 * at;
-        float* restrict f = i + w, * restrict g = f + w, * restrict o = g + w;
-        const float* restrict before = cell + at;
-        float* restrict out = hidden + at, * restrict after = next_cell + at;
+        float* i = gates + 4 * at;
+        float *f = i + w, *g = f + w, *o = g + w;
+        const float* before = cell + at;
+        float *out = hidden + at, *after = next_cell + at;
+        INDEPENDENT
         for (size_t k = 0; k < w; k++) {
             i[k] = sigmoid(i[k]);
             f[k] = sigmoid(f[k]);
@@ -59,21 +68,26 @@ HOT void puf_lstm_forward(int32_t rows, int32_t width, float* gates, const float
             after[k] = f[k] * before[k] + i[k] * g[k];
         }
         if (squashed) {
-            float* restrict s = squashed + at;
+            float* s = squashed + at;
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) {
                 s[k] = tanh_f32(after[k]);
                 out[k] = o[k] * s[k];
             }
         } else {
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) out[k] = o[k] * tanh_f32(after[k]);
         }
         const float keep = kept ? kept[row] : 1.0f;
         if (next_hidden) {
-            float* restrict next = next_hidden + at;
+            float* next = next_hidden + at;
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) next[k] = keep * out[k];
         }
-        if (kept)
+        if (kept) {
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) after[k] *= keep;
+        }
     }
 }
 
@@ -84,13 +98,14 @@ HOT void puf_lstm_backward(int32_t rows, int32_t width, const float* gates, cons
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
         const float keep = kept ? kept[row] : 1.0f;
-        const float* restrict i = gates + 4 * at;
-        const float* restrict f = i + w, * restrict g = f + w, * restrict o = g + w;
-        float* restrict di = of_gates + 4 * at;
-        float* restrict df = di + w, * restrict dg = df + w, * restrict dh_o = dg + w;
-        const float* restrict c = cell + at, * restrict s = squashed + at;
-        const float* restrict out = of_output + at, * restrict later = of_hidden + at;
-        float* restrict dc = of_cell + at;
+        const float* i = gates + 4 * at;
+        const float *f = i + w, *g = f + w, *o = g + w;
+        float* di = of_gates + 4 * at;
+        float *df = di + w, *dg = df + w, *dh_o = dg + w;
+        const float *c = cell + at, *s = squashed + at;
+        const float *out = of_output + at, *later = of_hidden + at;
+        float* dc = of_cell + at;
+        INDEPENDENT
         for (size_t k = 0; k < w; k++) {
             const float dh = out[k] + keep * later[k];
             const float d = keep * dc[k] + dh * o[k] * (1.0f - s[k] * s[k]);
@@ -110,12 +125,13 @@ HOT void puf_gru_forward(int32_t rows, int32_t width, const float* projected,
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
         const float keep = kept ? kept[row] : 1.0f;
-        const float* restrict x = projected + 3 * at, * restrict m = remembered + 3 * at;
-        const float* restrict h = hidden + at;
-        float* restrict out = output + at;
+        const float *x = projected + 3 * at, *m = remembered + 3 * at;
+        const float* h = hidden + at;
+        float* out = output + at;
         if (gates) {
-            float* restrict r = gates + 3 * at;
-            float* restrict z = r + w, * restrict n = z + w;
+            float* r = gates + 3 * at;
+            float *z = r + w, *n = z + w;
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) {
                 r[k] = sigmoid(x[k] + m[k]);
                 z[k] = sigmoid(x[w + k] + m[w + k]);
@@ -123,6 +139,7 @@ HOT void puf_gru_forward(int32_t rows, int32_t width, const float* projected,
                 out[k] = n[k] + z[k] * (h[k] - n[k]);
             }
         } else {
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) {
                 const float r = sigmoid(x[k] + m[k]), z = sigmoid(x[w + k] + m[w + k]);
                 const float n = tanh_f32(x[2 * w + k] + r * m[2 * w + k]);
@@ -130,7 +147,8 @@ HOT void puf_gru_forward(int32_t rows, int32_t width, const float* projected,
             }
         }
         if (next_hidden) {
-            float* restrict next = next_hidden + at;
+            float* next = next_hidden + at;
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) next[k] = keep * out[k];
         }
     }
@@ -143,12 +161,13 @@ HOT void puf_gru_backward(int32_t rows, int32_t width, const float* gates, const
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
         const float keep = kept ? kept[row] : 1.0f;
-        const float* restrict r = gates + 3 * at;
-        const float* restrict z = r + w, * restrict n = z + w;
-        const float* restrict m = inner + at, * restrict h = hidden + at;
-        const float* restrict out = of_output + at;
-        float* restrict later = of_hidden + at, * restrict dx = of_projected + 3 * at;
-        float* restrict dm = of_remembered + 3 * at;
+        const float* r = gates + 3 * at;
+        const float *z = r + w, *n = z + w;
+        const float *m = inner + at, *h = hidden + at;
+        const float* out = of_output + at;
+        float *later = of_hidden + at, *dx = of_projected + 3 * at;
+        float* dm = of_remembered + 3 * at;
+        INDEPENDENT
         for (size_t k = 0; k < w; k++) {
             const float d = out[k] + keep * later[k];
             const float dn = d * (1.0f - z[k]) * (1.0f - n[k] * n[k]);
@@ -172,9 +191,10 @@ HOT void puf_mingru_forward(int32_t segments, int32_t horizon, int32_t width,
         for (int32_t t = 0; t < horizon; t++) {
             const size_t cell = (size_t)s * (size_t)horizon + (size_t)t;
             const float keep = resets && resets[cell] ? 0.0f : 1.0f;
-            const float* restrict gate = projected + 2 * cell * w;
-            const float* restrict n = gate + w, * restrict h = before;
-            float* restrict out = hidden + cell * w;
+            const float* gate = projected + 2 * cell * w;
+            const float *n = gate + w, *h = before;
+            float* out = hidden + cell * w;
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) {
                 const float held = keep * h[k];
                 out[k] = held + sigmoid(gate[k]) * (n[k] - held);
@@ -190,17 +210,18 @@ HOT void puf_mingru_backward(int32_t segments, int32_t horizon, int32_t width,
                              float* of_start) {
     const size_t w = (size_t)width;
     for (int32_t s = 0; s < segments; s++) {
-        float* restrict later = of_start + (size_t)s * w;
+        float* later = of_start + (size_t)s * w;
         memset(later, 0, w * sizeof *later);
         for (int32_t t = horizon - 1; t >= 0; t--) {
             const size_t cell = (size_t)s * (size_t)horizon + (size_t)t;
             const float keep = resets && resets[cell] ? 0.0f : 1.0f;
-            const float* restrict gate = projected + 2 * cell * w;
-            const float* restrict n = gate + w;
-            const float* restrict h = t ? hidden + (cell - 1) * w : start + (size_t)s * w;
-            const float* restrict out = of_hidden + cell * w;
-            float* restrict dgate = of_projected + 2 * cell * w;
-            float* restrict dn = dgate + w;
+            const float* gate = projected + 2 * cell * w;
+            const float* n = gate + w;
+            const float* h = t ? hidden + (cell - 1) * w : start + (size_t)s * w;
+            const float* out = of_hidden + cell * w;
+            float* dgate = of_projected + 2 * cell * w;
+            float* dn = dgate + w;
+            INDEPENDENT
             for (size_t k = 0; k < w; k++) {
                 const float z = sigmoid(gate[k]), d = out[k] + later[k];
                 dn[k] = d * z;

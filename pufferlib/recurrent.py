@@ -175,8 +175,8 @@ class MinGRU(RecurrentCore):
     """The minimal GRU of Feng et al. 2024: `h_t = (1 - z_t) * h_{t-1} + z_t * candidate_t`.
 
     Gate z and candidate depend on the input alone, so that a segment is one matrix product and a
-    linear scan, where LSTM and GRU need a product a step. What h holds is only a sum of inputs: a
-    layer of ReLU over input and h together reads it. Gates begin with time scales from 1 to 64
+    linear scan, where LSTM and GRU need a product a step. What h holds is only a sum of inputs: it
+    is read by a layer of ReLU that the input is added to. Gates begin with time scales from 1 to 64
     steps, evenly on a log scale (after Tallec and Ollivier 2018). The state is h, `[B, H]`.
     """
 
@@ -184,7 +184,10 @@ class MinGRU(RecurrentCore):
         super().__init__()
         self.hidden_size = hidden_size
         self.project = _orthogonal(nn.Linear(input_size, 2 * hidden_size), 1.0)
-        self.read = _orthogonal(nn.Linear(input_size + hidden_size, hidden_size), math.sqrt(2))
+        self.read = _orthogonal(nn.Linear(hidden_size, hidden_size), math.sqrt(2))
+        self.skip: nn.Module = nn.Identity()
+        if input_size != hidden_size:
+            self.skip = _orthogonal(nn.Linear(input_size, hidden_size), 1.0)
         with torch.no_grad():
             self.project.bias[:hidden_size] = -torch.linspace(0, math.log(64), hidden_size)
 
@@ -201,7 +204,8 @@ class MinGRU(RecurrentCore):
         return self._readout(features, hidden), hidden[:, -1]
 
     def _readout(self, features: Tensor, hidden: Tensor) -> Tensor:
-        return F.relu(self.read(torch.cat((features, hidden), -1)))
+        read: Tensor = self.read(hidden)
+        return read.add_(self.skip(features)).relu_()
 
 
 class Transformer(RecurrentCore):
@@ -251,11 +255,15 @@ class Transformer(RecurrentCore):
         for layer, block in enumerate(self.blocks):
             x, *cache = block(x, keys[:, layer], values[:, layer], visible)
             last.append((cache[0], cache[1]))
-        # what an episode before the present one left must not be found by equal states either
-        age = torch.arange(self.past, 0, -1, device=features.device)
-        is_filled = (age <= last_filled.unsqueeze(1)).view(segments, 1, self.past, 1)
-        joined = [torch.stack(parts, 1) * is_filled for parts in zip(*last, strict=True)]
-        return self.norm(x), (joined[0], joined[1], last_filled)
+        keys, values = (
+            torch.stack(parts, 1) if len(parts) > 1 else parts[0].unsqueeze(1)
+            for parts in zip(*last, strict=True)
+        )
+        if resets is not None:  # zeros where nothing is of this episode: as after steps
+            age = torch.arange(self.past, 0, -1, device=features.device)
+            is_filled = (age <= last_filled.unsqueeze(1)).view(segments, 1, self.past, 1)
+            keys, values = keys * is_filled, values * is_filled
+        return self.norm(x), (keys, values, last_filled)
 
     def _started(self, state: State, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if state is not None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pufferlib import config as configs
-from pufferlib.benchmark import random_actions
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.files import write_atomically
 from pufferlib.native import NativeCreator
@@ -32,6 +31,7 @@ from pufferlib.vectorization.measuring import (
     measure_memory,
     measure_native,
     measure_native_memory,
+    random_actions,
 )
 
 DEFAULT_SECONDS = 30.0

@@ -662,7 +662,7 @@ def _print_python_env(spec: EnvSpec) -> None:
 
 def _take_picture(vecenv: VectorEnv, path: Path) -> None:
     """Save a picture of the env after some random play, always the same."""
-    from pufferlib.benchmark import random_actions
+    from pufferlib.vectorization.measuring import random_actions
 
     vecenv.reset(seed=0)
     for actions in random_actions(vecenv, count=50):
@@ -814,16 +814,16 @@ def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int
     rows = [
         [
             str(row.cost_us),
-            f"{row.ideal_sps:,.0f}",
-            f"{row.serial_sps:,.0f}",
-            f"{row.multiprocessing_sps:,.0f} ({result.workers}x{row.envs_per_worker})",
+            _short(row.ideal_sps),
+            _short(row.serial_sps),
+            f"{_short(row.multiprocessing_sps)} ({result.workers} x {row.envs_per_worker})",
             f"{row.multiprocessing_share:.1%}",
-            "" if row.gymnasium_sps is None else f"{row.gymnasium_sps:,.0f}",
+            "" if row.gymnasium_sps is None else _short(row.gymnasium_sps),
             "" if row.ratio is None else f"{row.ratio:.1f}x",
         ]
         for row in result.costs
     ]
-    headings = ["us", "ideal", "Serial", "Multiproc.", "of ideal", "Gymnasium", "ratio"]
+    headings = ["us", "ideal", "Serial", "Multiprocessing", "of ideal", "Gymnasium", "ratio"]
     title = f"steps/s of Python envs, {result.workers} workers, best of {result.rounds} rounds"
     _print_table(title, headings, rows)
     bars = [
@@ -832,6 +832,14 @@ def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int
     ]
     _print_table(f"bars; load {result.load:.1f}", ["what", "measured", "wanted", "met"], bars)
     return 0
+
+
+def _short(rate: float) -> str:
+    """Spell a rate in a few characters: `963`, `12.3k`, `1.2M`."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if rate >= factor:
+            return f"{rate / factor:.3g}{unit}"
+    return f"{rate:.3g}"
 
 
 def _report(title: str, values: dict[str, Any], as_json: bool) -> int:

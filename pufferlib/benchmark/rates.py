@@ -5,20 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.errors import UsageError
 from pufferlib.registry import make
-from pufferlib.spaces import action_layout
-from pufferlib.vectorization.measuring import random_rows
+from pufferlib.vectorization.measuring import random_actions
 from pufferlib.vectorization.threads import Threads
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
-    from pufferlib.vectorization import VectorEnv
 
 ROUNDS = 5
 SIM_NUM_SLOTS = 8192  # agents in all: enough to keep threads busy, few enough for the cache
@@ -127,9 +122,3 @@ def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, 
             taken = time.perf_counter() - start
         best = max(best, (steps / taken, steps, taken))
     return best
-
-
-def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
-    """Draw `count` rows of actions for every slot, always the same ones."""
-    layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
-    return [random_rows(layout, vecenv.num_agents, rng) for _ in range(count)]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pufferlib.native import NativeCreator
 from pufferlib.spaces import ActionLayout, action_layout
+from pufferlib.vectorization.base import VectorEnv
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
@@ -22,7 +23,7 @@ try:
 except ImportError:  # not POSIX
     resource = None  # type: ignore[assignment]
 
-_MAX_STEPS, _MAX_RESETS = 100_000, 10_000
+_MAX_STEPS = 100_000
 _MAX_EXTRA_ENVS = 32  # that are made to see how much memory one takes
 _NATIVE_ENVS = 256
 
@@ -72,7 +73,7 @@ def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int 
         worked: list[float] = []  # the same on the clock that runs while the thread has a core
         ended: list[bool] = []
         waits, used, left = _voluntary_switches(), time.process_time(), seconds
-        while len(ended) < _MAX_STEPS and (left > 0 or (all(ended) and len(ended) < _MAX_RESETS)):
+        while len(ended) < _MAX_STEPS and (left > 0 or not ended):
             env.actions[...] = random_rows(layout, vecenv.num_agents, rng)
             start_time, start_work = time.perf_counter(), time.thread_time()
             env.step(env.actions)
@@ -112,8 +113,7 @@ def measure_native(
     with vecenv:
         vecenv.reset(seed=0)
         reset = (time.perf_counter() - created) / _NATIVE_ENVS
-        layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
-        rows = [random_rows(layout, vecenv.num_agents, rng) for _ in range(16)]
+        rows = random_actions(vecenv, count=16)
         batches: list[float] = []
         while sum(batches) < seconds or len(batches) < 2:
             worked = time.thread_time()
@@ -156,9 +156,8 @@ def _worker_bytes(env_creator: Callable[[], Any], num_envs: int) -> int:
     """Return the bytes that a worker with so many envs has for itself, after some steps."""
     with Multiprocessing(env_creator, num_envs, 1) as vecenv:
         vecenv.reset(seed=0)
-        layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
-        for _ in range(4):
-            vecenv.step(random_rows(layout, vecenv.num_agents, rng))
+        for actions in random_actions(vecenv, count=4):
+            vecenv.step(actions)
         assert isinstance(vecenv, Multiprocessing)
         (pid,) = vecenv.worker_pids
         return int(psutil.Process(pid).memory_full_info().uss)
@@ -169,6 +168,12 @@ def _voluntary_switches() -> int:
     if resource is None or not hasattr(resource, "RUSAGE_THREAD"):
         return 0
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
+def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
+    """Draw `count` rows of actions for every slot, always the same ones."""
+    layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
+    return [random_rows(layout, vecenv.num_agents, rng) for _ in range(count)]
 
 
 def random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> NDArray[Any]:

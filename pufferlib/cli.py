@@ -347,7 +347,7 @@ def _loop(trainer: PuffeRL, run: runs.Run) -> int:
                     saved = trainer.iteration
                 except CheckpointError as error:
                     warnings.warn(f"{error}. The run goes on.", RuntimeWarning, stacklevel=1)
-        if saved != trainer.iteration:
+        if trainer.world.most(saved != trainer.iteration):  # all have a part in it, or none
             run.save(trainer, log)
         return trainer.world.most(asked())
 

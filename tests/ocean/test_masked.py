@@ -1,4 +1,4 @@
-"""masked against a twin that deals the same; and what a trainer makes of the mask."""
+"""masked against a twin that deals the same."""
 
 from __future__ import annotations
 

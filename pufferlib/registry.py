@@ -257,7 +257,8 @@ def _vecenv(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> 
 def _best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
     """Choose: threads for C envs; for others processes, if asked for by an option or worth it."""
     from pufferlib.vectorization.machine import usable_cores
-    from pufferlib.vectorization.measuring import measure_env
+    from pufferlib.vectorization.measuring import step_seconds_apart
+    from pufferlib.vectorization.multiprocessing import can_run
 
     if isinstance(recipe.entry_point, NativeCreator):
         return "threads"
@@ -267,8 +268,11 @@ def _best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
         return "multiprocessing"
     if recipe.num_workers == 1 or recipe.num_envs < 2 or usable_cores() < 2:
         return "serial"
-    cost = measure_env(recipe.creator(), seconds=0.02)
-    return "multiprocessing" if cost.median_step * recipe.num_envs > _WORTH_SECONDS else "serial"
+    creator = recipe.creator()
+    if not can_run(creator):
+        return "serial"
+    is_worth_it = step_seconds_apart(creator) * recipe.num_envs > _WORTH_SECONDS
+    return "multiprocessing" if is_worth_it else "serial"
 
 
 def _check_options(backend: str, kind: type, options: Mapping[str, Any]) -> None:

@@ -31,41 +31,29 @@ from pufferlib.autotune import (
 )
 from pufferlib.cli import main
 from pufferlib.errors import EnvError, UnknownNameError, UsageError
-from pufferlib.native import NativeCreator
 from pufferlib.vectorization import VectorEnv
-from pufferlib.vectorization.measuring import (
-    EnvCost,
-    Memory,
-    measure_env,
-    measure_memory,
-    measure_native,
-    measure_native_memory,
-)
+from pufferlib.vectorization.measuring import EnvCost, Memory
 
 MANY = 10**6
 
 
 class Env(gymnasium.Env[Any, Any]):
-    """Episodes of 5 steps; `busy` and `sleep` are seconds of a step, `held` megabytes."""
+    """Episodes of 5 steps, each of which computes for `busy` seconds."""
 
-    def __init__(self, busy: float = 0, sleep: float = 0, reset: float = 0, held: int = 0) -> None:
+    def __init__(self, busy: float = 0) -> None:
         self.observation_space, self.action_space = Box(-1, 1, (3,), np.float32), Discrete(2)
-        self.busy, self.sleep, self.reset_seconds = busy, sleep, reset
-        self.held = np.ones(held * 2**20, np.uint8)
+        self.busy, self.tick = busy, 0
         self.seen = np.zeros(3, np.float32)
-        self.tick = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        super().reset(seed=seed)
         self.tick = 0
-        spin(self.reset_seconds)
         return self.seen, {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.tick += 1
-        spin(self.busy)
-        if self.sleep:
-            time.sleep(self.sleep * self.np_random.uniform(0.1, 1.9))
+        start = time.thread_time()
+        while time.thread_time() - start < self.busy:
+            pass
         return self.seen, 1.0, self.tick >= 5, False, {}
 
 
@@ -74,67 +62,9 @@ class Broken(Env):
         raise ZeroDivisionError("the world ended")
 
 
-def spin(seconds: float) -> None:
-    """Compute for so long, whatever else the machine does meanwhile."""
-    start = time.thread_time()
-    while time.thread_time() - start < seconds:
-        pass
-
-
 def cost(step: float, **changes: Any) -> EnvCost:
     plain = EnvCost(1e-3, 0, step, step, 0, 0, 0, 100, 1)
     return plain._replace(**changes)
-
-
-# ---- What one env costs --------------------------------------------------------------------------
-
-
-def test_a_step_is_measured_without_its_resets() -> None:
-    found = measure_env(lambda: Env(busy=1e-3, reset=5e-3), seconds=0.2)
-
-    # 5 steps of 1 ms, then a reset of 5 ms: half of the time goes to resets
-    assert 1e-3 <= found.step < 1.5e-3
-    assert 4e-3 < found.reset < 7.5e-3
-    assert 0.4 < found.reset_share < 0.6
-    assert found.mean == pytest.approx(found.step / (1 - found.reset_share))
-    assert found.wait_share == 0
-
-
-def test_time_that_an_env_waits_is_told_from_time_that_it_computes() -> None:
-    found = measure_env(lambda: Env(sleep=2e-3), seconds=0.2)
-
-    assert found.wait_share > 0.5
-    assert found.step > 1e-3
-    # uniform over 0.1 to 1.9 of the mean: a deviation of 1.8 / sqrt(12) = 0.52
-    assert 0.25 < found.spread / found.step < 1
-
-
-def test_episodes_of_one_step_end_the_measurement_too() -> None:
-    class Brief(Env):
-        def step(self, action: int) -> Any:
-            return self.seen, 1.0, True, False, {}
-
-    start = time.perf_counter()
-    found = measure_env(Brief, seconds=0.01)
-    assert time.perf_counter() - start < 5
-    assert found.steps > 0
-    assert found.step > 0
-
-
-def test_memory_is_that_of_an_env_more() -> None:
-    found = measure_memory(lambda: Env(held=4), create_seconds=0.3)
-
-    assert 3.9 * 2**20 < found.env < 5 * 2**20
-    assert found.worker > found.env
-
-
-def test_a_native_env_costs_its_struct_and_its_rows() -> None:
-    creator = NativeCreator("cartpole")
-    found, memory = measure_native(creator, {}, 0.02), measure_native_memory(creator, {})
-
-    assert found.step < 2e-6
-    assert found.num_agents == 1
-    assert memory.env < 4096
 
 
 # ---- Which layouts are tried ---------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,8 @@ def call_creator(env_creator: Callable[[], Any], index: int = 0) -> Any:
     except PufferError:
         raise
     except Exception as error:
+        while isinstance(env_creator, functools.partial):
+            env_creator = env_creator.func
         name = getattr(env_creator, "__name__", type(env_creator).__name__)
         raise EnvError(f"{name} (env {index}), `__init__`: {what_was_raised(error)}") from error
 

@@ -694,6 +694,17 @@ def _warn_of_crowd(num_workers: int) -> None:
         )
 
 
+def can_run(env_creator: Callable[[], Any]) -> bool:
+    """Return whether workers can be had here, and the creator can go to them."""
+    if not hasattr(os, "eventfd"):
+        return False
+    try:
+        _pickled(env_creator)
+    except UsageError:
+        return False
+    return True
+
+
 def _pickled(env_creator: Callable[[], Any]) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(env_creator)

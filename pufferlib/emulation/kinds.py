@@ -67,7 +67,10 @@ def call_creator(env_creator: Callable[[], Any], index: int = 0) -> Any:
     except Exception as error:
         while isinstance(env_creator, functools.partial):
             env_creator = env_creator.func
-        name = getattr(env_creator, "__name__", type(env_creator).__name__)
+        made_by: Any = env_creator
+        while isinstance(made_by, functools.partial):
+            made_by = made_by.func
+        name = getattr(made_by, "__name__", type(made_by).__name__)
         raise EnvError(f"{name} (env {index}), `__init__`: {what_was_raised(error)}") from error
 
 

@@ -98,7 +98,7 @@ def _direct_round(creator: Callable[[], Any], num_envs: int) -> Callable[[int], 
 
 
 def _emulated_round(creator: Callable[[], Any], num_envs: int) -> Callable[[int], float]:
-    vecenv = emulate(creator, num_envs=num_envs)
+    vecenv = emulate(creator, num_envs=num_envs, backend="serial")
     vecenv.reset(seed=0)
     actions = np.zeros(num_envs, dtype=np.int32)
 

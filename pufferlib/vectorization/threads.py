@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import weakref
 from typing import Any
 
@@ -15,6 +14,7 @@ from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.machine import usable_cores
 
 
 class Threads(BufferedVectorEnv):
@@ -158,11 +158,3 @@ class Threads(BufferedVectorEnv):
             self._detach_infos()
             self._vec.close()
         super().close()
-
-
-def usable_cores() -> int:
-    """Return the number of cores this process may run on."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1

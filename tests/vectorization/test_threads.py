@@ -19,7 +19,7 @@ from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator
 from pufferlib.spaces import action_layout
 from pufferlib.vectorization import Batch, Threads
-from pufferlib.vectorization.threads import usable_cores
+from pufferlib.vectorization.machine import usable_cores
 
 
 def num_threads() -> int:

@@ -213,9 +213,9 @@ class Transformer(RecurrentCore):
 
     Blocks of attention and a dense layer, each normalised first. What a head thinks of a step
     depends on how long ago it was by a learned number for each distance. The state holds keys and
-    values `[B, layers, context - 1, hidden_size]` and how many of them the episode has filled
-    `[B]`: attention never reaches over the beginning of an episode, and the past before a segment
-    gets no gradient.
+    values `[B, layers, heads, context - 1, hidden_size / heads]` and how many of them the episode
+    has filled `[B]`: attention never reaches over the beginning of an episode, and the past before
+    a segment gets no gradient.
     """
 
     def __init__(
@@ -233,68 +233,79 @@ class Transformer(RecurrentCore):
             )
         self.hidden_size = hidden_size
         self.past = context - 1
-        num_heads = math.gcd(num_heads, hidden_size)
+        self.num_heads = math.gcd(num_heads, hidden_size)
         self.embed = _orthogonal(nn.Linear(input_size, hidden_size), 1.0)
         self.blocks = nn.ModuleList(
-            _Block(hidden_size, num_heads, context) for _ in range(num_layers)
+            _Block(hidden_size, self.num_heads, context) for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(hidden_size)
 
     def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
-        outputs, state = self.sequence(features.unsqueeze(1), state, None)
-        return outputs.squeeze(1), state
+        keys, values, filled = self._started(state, features)
+        distance = torch.arange(self.past, -1, -1, device=features.device)
+        visible = (distance <= filled.unsqueeze(1)).unsqueeze(1)  # [B, 1, past + 1]
+        filled = (filled + 1).clamp(max=self.past)
+        x, keys, values = self._through(features.unsqueeze(1), keys, values, visible, distance)
+        return x.squeeze(1), (keys, values, filled)
 
     def sequence(
         self, features: Tensor, state: State, resets: Tensor | None
     ) -> tuple[Tensor, State]:
         segments, horizon = features.shape[:2]
         keys, values, filled = self._started(state, features)
-        visible, last_filled = self._visible(filled, resets, segments, horizon)
-        x = self.embed(features)
-        last: list[tuple[Tensor, Tensor]] = []
+        now = torch.arange(self.past, self.past + horizon, device=features.device).unsqueeze(1)
+        distance = now - torch.arange(self.past + horizon, device=features.device)
+        visible, filled = self._visible(filled, resets, segments, horizon)
+        visible &= (distance >= 0) & (distance <= self.past)
+        distance = distance.clamp(0, self.past)
+        x, keys, values = self._through(features, keys, values, visible, distance)
+        if resets is not None:  # zeros where nothing is of this episode: as after steps
+            age = torch.arange(self.past, 0, -1, device=features.device)
+            is_filled = (age <= filled.unsqueeze(1)).view(segments, 1, 1, self.past, 1)
+            keys, values = keys * is_filled, values * is_filled
+        return x, (keys, values, filled)
+
+    def _through(
+        self, features: Tensor, keys: Tensor, values: Tensor, visible: Tensor, distance: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs, and the keys and values that the next step looks back at."""
+        x, last = self.embed(features), []
         for layer, block in enumerate(self.blocks):
-            x, *cache = block(x, keys[:, layer], values[:, layer], visible)
-            last.append((cache[0], cache[1]))
+            x, *past = block(x, keys[:, layer], values[:, layer], visible, distance)
+            last.append(past)
         keys, values = (
             torch.stack(parts, 1) if len(parts) > 1 else parts[0].unsqueeze(1)
             for parts in zip(*last, strict=True)
         )
-        if resets is not None:  # zeros where nothing is of this episode: as after steps
-            age = torch.arange(self.past, 0, -1, device=features.device)
-            is_filled = (age <= last_filled.unsqueeze(1)).view(segments, 1, self.past, 1)
-            keys, values = keys * is_filled, values * is_filled
-        return self.norm(x), (keys, values, last_filled)
+        return self.norm(x), keys, values
 
     def _started(self, state: State, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if state is not None:
             keys, values, filled = state
             return keys, values, filled
         batch = features.shape[0]
-        empty = features.new_zeros(batch, len(self.blocks), self.past, self.hidden_size)
+        head = self.hidden_size // self.num_heads
+        empty = features.new_zeros(batch, len(self.blocks), self.num_heads, self.past, head)
         return empty, empty, torch.zeros(batch, dtype=torch.int64, device=features.device)
 
     def _visible(
         self, filled: Tensor, resets: Tensor | None, segments: int, horizon: int
     ) -> tuple[Tensor, Tensor]:
-        """Return which steps each step sees, `[S, T, past + T]`, and how many are filled at last.
+        """Return which steps `[S, T, past + T]` are of one's own episode, and how many are filled.
 
         Steps on the last axis are the `past` ones of the state, oldest first, then the segment's.
         """
         past, device = self.past, filled.device
-        now = torch.arange(past, past + horizon, device=device)
-        then = torch.arange(past + horizon, device=device)
-        distance = now.unsqueeze(1) - then
-        near = (distance >= 0) & (distance <= past)
         episode = torch.zeros(segments, horizon, dtype=torch.int64, device=device)
         if resets is not None:
             episode = resets.long().cumsum(1)
-        of_past = then[:past] >= past - filled.unsqueeze(1)  # [S, past]
+        of_past = torch.arange(past, 0, -1, device=device) <= filled.unsqueeze(1)  # [S, past]
         before = of_past.unsqueeze(1) & (episode == 0).unsqueeze(2)
         within = episode.unsqueeze(2) == episode.unsqueeze(1)
-        # the last step of the segment and those of its episode before it are what the state keeps
+        # what the state keeps: the last step of the segment, and those of its episode before it
         length = (episode == episode[:, -1:]).sum(1)
         carried = torch.where(episode[:, -1] == 0, filled, 0)
-        return torch.cat((before, within), 2) & near, (length + carried).clamp(max=past)
+        return torch.cat((before, within), 2), (length + carried).clamp(max=past)
 
 
 class _Block(nn.Module):
@@ -311,26 +322,23 @@ class _Block(nn.Module):
         self.by_distance = nn.Parameter(torch.zeros(num_heads, context))
 
     def forward(
-        self, x: Tensor, past_keys: Tensor, past_values: Tensor, visible: Tensor
+        self, x: Tensor, past_keys: Tensor, past_values: Tensor, visible: Tensor, distance: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Take `x` `[S, T, H]` and the past `[S, past, H]`; return `x` and the next past."""
+        """Take `x` `[S, T, H]` and the past `[S, heads, past, d]`; return `x` and the next past.
+
+        `visible` `[S, T, past + T]` says who sees whom, `distance` `[T, past + T]` how far off.
+        """
         segments, horizon, width = x.shape
-        past = past_keys.shape[1]
-        query, key, value = self.project(self.first_norm(x)).chunk(3, -1)
-        keys, values = torch.cat((past_keys, key), 1), torch.cat((past_values, value), 1)
-        query, key, value = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for part in (query, keys, values)
-        )
-        scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.num_heads)
-        now = torch.arange(past, past + horizon, device=x.device).unsqueeze(1)
-        distance = now - torch.arange(past + horizon, device=x.device)
-        scores = scores + self.by_distance[:, distance.clamp(0, past)]
+        projected = self.project(self.first_norm(x)).view(segments, horizon, 3, self.num_heads, -1)
+        query, key, value = projected.permute(2, 0, 3, 1, 4)  # [S, heads, T, d]
+        keys, values = torch.cat((past_keys, key), 2), torch.cat((past_values, value), 2)
+        scores = query @ keys.transpose(-1, -2) / math.sqrt(width // self.num_heads)
+        scores = scores + self.by_distance[:, distance.view(horizon, -1)]
         scores = scores.masked_fill(visible.logical_not().unsqueeze(1), -torch.inf)
-        mixed = scores.softmax(-1) @ value  # every step sees itself, so no row is empty
+        mixed = scores.softmax(-1) @ values  # every step sees itself, so no row is empty
         x = x + self.attended(mixed.transpose(1, 2).reshape(segments, horizon, width))
         x = x + self.down(F.relu(self.up(self.second_norm(x))))
-        return x, keys[:, horizon:], values[:, horizon:]
+        return x, keys[:, :, horizon:], values[:, :, horizon:]
 
 
 _CORES: dict[str, Callable[[int, int], RecurrentCore]] = {

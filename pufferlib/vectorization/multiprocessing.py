@@ -35,7 +35,7 @@ from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
 from pufferlib.vectorization.worker import ENDED, INTERRUPTED, TURN, Binding
 
 DEFAULT_TIMEOUT = 120.0
-_SPINS = 2000  # looks at a flag before sleeping, where there is a core for everyone
+_SPINS = 500  # looks at a flag before sleeping, where there is a core for everyone: some 20 us
 _SHORT_SPINS = 50  # the same where a look may keep the other side off its core
 _LOOK_SECONDS = 0.25  # between looks at workers that nobody waits for
 _FDS_PER_WORKER, _FDS = 3, 16  # that a vector opens: channel, wake-up, and one while it starts

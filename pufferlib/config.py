@@ -268,6 +268,11 @@ class BatchShape(NamedTuple):
     horizon: int
     minibatch_segments: int  # divides `segments`
 
+    @property
+    def updates_per_pass(self) -> int:
+        """Minibatches in the rollout."""
+        return self.segments // self.minibatch_segments
+
 
 def load(
     env_name: str,

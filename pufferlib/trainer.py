@@ -15,39 +15,33 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pufferlib import checkpoint, native
-from pufferlib.advantage import compute_advantages
 from pufferlib.async_rollout import AsyncRollout, collect_async
 from pufferlib.config import TrainConfig, check_train
 from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.distributed import SlotGenerator, World, join_world, joined_metrics
 from pufferlib.errors import CheckpointError, NonFiniteError, UsageError
+from pufferlib.learner import NUMBERS, Learner, Schedule
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
 from pufferlib.nonfinite import rollout_fault, update_fault
 from pufferlib.normalisation import ObservationNorm, RewardNorm
-from pufferlib.optimizers import Adam, Muon
-from pufferlib.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
 from pufferlib.profiling import Profiler, SystemMonitor
 from pufferlib.pytorch import (
     State,
     env_actions,
-    evaluate_actions,
     map_state,
     mode,
-    policy_sequence,
     policy_spaces,
     policy_step,
     prepare_policy,
@@ -56,31 +50,16 @@ from pufferlib.pytorch import (
 )
 from pufferlib.rollout import (
     Carry,
-    Minibatch,
     Rollout,
     begin,
     collect,
-    minibatches,
-    prioritised_minibatches,
-    take,
 )
 from pufferlib.selfplay import as_self_play
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
-_LOSSES = PpoLoss._fields[1:]
-_NUMBERS = (*_LOSSES, "grad_norm")  # of one update
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
-
-
-class Schedule(NamedTuple):
-    """What changes over a run, as it is in one iteration."""
-
-    learning_rate: float
-    clip_coef: float
-    ent_coef: float
-    prio_beta: float
 
 
 class PuffeRL:
@@ -118,13 +97,12 @@ class PuffeRL:
         self._order_rng = torch.Generator().manual_seed(self.config.seed)
         self._sample_rng = SlotGenerator(self.device, self.world)
         self._sample_rng.manual_seed(self.config.seed + 1)
-        self._runner = self._compiled(self.policy)
-        self._parameters = [p for p in self.policy.parameters() if p.requires_grad]
-        if not self._parameters:
-            raise UsageError("`policy` must have parameters that require gradients, but has none.")
-        self.optimizer = self._make_optimizer()
+        self._learner = Learner(
+            self.policy, self.spaces, self.config, self.device, self._order_rng, self.world
+        )
+        self.optimizer = self._learner.optimizer
         self.learning_rate = self.config.learning_rate
-        self.num_parameters = sum(p.numel() for p in self._parameters)
+        self.num_parameters = sum(p.numel() for p in self._learner.parameters)
         self._set_threads()
         self.engine = "torch"
 
@@ -169,7 +147,7 @@ class PuffeRL:
                     f"{new.space}."
                 )
         self.shape = check_train(self.config, env.num_agents * self.world.size)
-        self.spaces = spaces
+        self.spaces = self._learner.spaces = spaces
         self._begin_on(env)
 
     def _begin_on(self, env: VectorEnv) -> None:
@@ -205,10 +183,10 @@ class PuffeRL:
         self._has_rollout = False
         if hasattr(self.env, "note_policy"):  # self-play
             self.env.note_policy(self.policy, self.iteration, self.observation_norm)
-        with self._autocast():
+        with self._learner.autocast():
             self._carry = self._collect(
                 self.env,
-                self._runner,
+                self._learner.runner,
                 self.spaces,
                 self.rollout,
                 self._carry,
@@ -238,47 +216,24 @@ class PuffeRL:
         """Update the policy on the last rollout; return the means of its losses."""
         if not self._has_rollout:
             raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
-        config, rollout, now = self.config, self.rollout, self._schedule()
-        with self._profiler("advantage"):
-            advantages = self._advantages()
-            variance = explained_variance(
-                rollout.values,
-                advantages + rollout.values,
-                None if rollout.all_present else rollout.masks,
-                self.world.total,
-            )
-        with self._profiler("update"):
-            rows: list[Tensor] = []
-            updates = self._num_updates()
-            while len(rows) < updates:
-                if config.vtrace and rows:
-                    advantages = self._advantages(self._ratios())
-                for minibatch in islice(self._pass(advantages, now), updates - len(rows)):
-                    rows.append(self._update(minibatch, now))
-                    if config.target_kl is not None:
-                        self._sum_losses(rows[-1:])
-                if config.target_kl is not None and rows[-1][_LOSSES.index("approx_kl")] > (
-                    config.target_kl
-                ):
-                    break
-            if config.target_kl is None:
-                self._sum_losses(rows)
-            numbers = torch.cat((*rows, variance.view(1))).cpu().numpy()  # the one wait for a GPU
-        table = numbers[:-1].reshape(len(rows), len(_NUMBERS))
-        self._note_fault(update_fault(_NUMBERS, table))
+        config, now = self.config, self._schedule()
+        table, variance = self._learner.train(self.rollout, self.shape, now, self._profiler)
+        self._note_fault(update_fault(NUMBERS, table))
         self.iteration += 1
-        sound = np.isfinite(table).all(1)
-        means = (
-            table.mean(0, where=sound[:, None]) if sound.any() else np.full(len(_NUMBERS), np.nan)
-        )
+        sound = table[np.isfinite(table).all(axis=1)]
+        means = sound.mean(0) if len(sound) else np.full(len(NUMBERS), np.nan)
         self._loss_log = {
-            **dict(zip(_NUMBERS, means.tolist(), strict=True)),
-            "explained_variance": float(numbers[-1]),
+            **dict(zip(NUMBERS, means.tolist(), strict=True)),
+            "explained_variance": variance,
             "learning_rate": now.learning_rate,
-            "updates": float(len(rows)),
+            "updates": float(len(table)),
             **({} if config.clip_coef_final is None else {"clip_coef": now.clip_coef}),
             **({} if config.ent_coef_final is None else {"ent_coef": now.ent_coef}),
-            **({} if config.on_nan == "stop" else {"skipped_updates": float((~sound).sum())}),
+            **(
+                {}
+                if config.on_nan == "stop"
+                else {"skipped_updates": float(len(table) - len(sound))}
+            ),
         }
         return dict(self._loss_log)
 
@@ -333,149 +288,6 @@ class PuffeRL:
             self.observation_norm.update(rollout.observations, masks)
             rollout.observations.copy_(seen)
 
-    def _advantages(self, ratios: Tensor | None = None) -> Tensor:
-        """Return advantages [S, T]; a slot's stretches count as one, however they were cut."""
-        rollout, by_slot = self.rollout, self.rollout.by_slot
-        advantages = compute_advantages(
-            by_slot(rollout.rewards),
-            by_slot(rollout.values),
-            rollout.bootstrap[-rollout.num_slots :],
-            by_slot(rollout.terminals),
-            by_slot(rollout.truncations),
-            by_slot(rollout.final_values),
-            None if rollout.all_present else by_slot(rollout.masks),
-            None if ratios is None else by_slot(ratios),
-            gamma=self.config.gamma,
-            gae_lambda=self.config.gae_lambda,
-            rho_clip=self.config.vtrace_rho_clip,
-            c_clip=self.config.vtrace_c_clip,
-        )
-        return rollout.by_segment(advantages)
-
-    @torch.no_grad()
-    def _ratios(self) -> Tensor:
-        """Return how much likelier the present policy makes each action of the rollout, [S, T]."""
-        rollout, initial = self.rollout, self.rollout.initial_state()
-        numbers = torch.arange(len(rollout.values), device=self.device)
-        ratios = []
-        for chosen in torch.split(numbers, self.shape.minibatch_segments):
-            part = take(rollout, chosen, rollout.values, rollout.values, initial)
-            logprobs, _, _ = self._outputs(part)
-            ratios.append((logprobs.view_as(part.logprobs) - part.logprobs).exp())
-        return torch.cat(ratios)
-
-    def _num_updates(self) -> int:
-        """Return how many minibatches an iteration takes from its rollout."""
-        config = self.config
-        passes = config.n_epochs if config.replay_ratio is None else config.replay_ratio
-        return max(1, round(passes * self._updates_per_pass))
-
-    @property
-    def _updates_per_pass(self) -> int:
-        return self.shape.segments // self.shape.minibatch_segments
-
-    def _pass(self, advantages: Tensor, now: Schedule) -> Iterator[Minibatch]:
-        """Yield as many minibatches as the rollout has segments for."""
-        size, rng = self.shape.minibatch_segments, self._order_rng
-        if self.config.prio_alpha == 0:
-            return minibatches(self.rollout, advantages, size, rng, self.world)
-        return prioritised_minibatches(
-            self.rollout,
-            advantages,
-            size,
-            self._updates_per_pass,
-            rng,
-            self.world,
-            alpha=self.config.prio_alpha,
-            beta=now.prio_beta,
-        )
-
-    def _update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
-        """Take one optimizer step; return its `_NUMBERS` as one tensor."""
-        losses = self._gradients(minibatch, now)
-        self.world.sum_gradients(self._parameters)
-        norm = self._step()
-        return torch.cat((losses, norm.view(1)))
-
-    def _sum_losses(self, rows: list[Tensor]) -> None:
-        """Replace what this process has of the losses of updates by what all have together."""
-        if self.world.size > 1:
-            losses = self.world.sum_(torch.stack(rows)[:, : len(_LOSSES)].contiguous())
-            for row, own in zip(rows, losses, strict=True):
-                row[: len(_LOSSES)] = own
-
-    def _gradients(self, minibatch: Minibatch, now: Schedule) -> Tensor:
-        """Leave the gradients of the minibatch's loss in the parameters; return its `_LOSSES`.
-
-        With several processes both are this one's part of what all have together.
-        """
-        world, pieces = self.world, self.config.gradient_accumulation
-        for parameter in self._parameters:
-            parameter.grad = None
-        if self.config.norm_adv:
-            normalised = normalise_advantages(minibatch.advantages, minibatch.masks, world.total)
-            minibatch = minibatch._replace(advantages=normalised)
-        if pieces == 1 and world.size == 1:
-            parts = self._loss(minibatch, now)
-            parts.loss.backward()  # type: ignore[no-untyped-call]
-            return torch.stack(parts[1:])
-        size = world.sum_(torch.as_tensor(minibatch.size, dtype=torch.float32, device=self.device))
-        losses = [torch.zeros(len(_LOSSES), device=self.device)]
-        for piece in minibatch.split(pieces):
-            parts, share = self._loss(piece, now), piece.size / size
-            (parts.loss * share).backward()  # type: ignore[no-untyped-call]
-            losses.append(torch.stack(parts[1:]) * share)
-        return torch.stack(losses).sum(0)
-
-    def _loss(self, minibatch: Minibatch, now: Schedule) -> PpoLoss:
-        logprobs, entropy, values = self._outputs(minibatch)
-        weights = minibatch.weights
-        return ppo_loss(
-            logprobs,
-            entropy,
-            values,
-            old_logprobs=minibatch.logprobs.flatten(),
-            old_values=minibatch.values.flatten(),
-            advantages=minibatch.advantages.flatten(),
-            returns=minibatch.returns.flatten(),
-            masks=None if minibatch.masks is None else minibatch.masks.flatten(),
-            weights=None if weights is None else weights.expand_as(minibatch.logprobs).flatten(),
-            clip_coef=now.clip_coef,
-            vf_coef=self.config.vf_coef,
-            ent_coef=now.ent_coef,
-            vf_clip_coef=self.config.vf_clip_coef,
-        )
-
-    def _outputs(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
-        with self._autocast():
-            output = policy_sequence(
-                self._runner,
-                minibatch.observations,
-                minibatch.state,
-                minibatch.resets,
-                self.spaces,
-                minibatch.agent_ids,
-                minibatch.actions,
-            )
-        action_masks = minibatch.action_masks
-        logprobs, entropy = evaluate_actions(
-            output,
-            self.spaces.action,
-            minibatch.actions.flatten(0, 1),
-            None if action_masks is None else action_masks.flatten(0, 1),
-        )
-        return logprobs, entropy, output.value.float()
-
-    def _step(self) -> Tensor:
-        """Clip the gradients, let the optimizer use them if they are finite; return their norm."""
-        grads = [p.grad for p in self._parameters if p.grad is not None]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        limit = self.config.max_grad_norm
-        scale = None if limit is None else (norm / limit).clamp(min=1)
-        self.optimizer.step(scale, veto=norm.isfinite().logical_not().float())
-        return norm
-
     def _note_fault(self, fault: str | None) -> None:
         """Stop for what is not finite, or say it once, as `on_nan` wants it."""
         if fault is None:
@@ -517,14 +329,11 @@ class PuffeRL:
         return self._uptime + time.perf_counter() - self._started
 
     def _schedule(self) -> Schedule:
-        """Return the coefficients of this iteration, and tell the optimizer its step size."""
+        """Return the coefficients of this iteration."""
         config = self.config
         progress = min(1.0, self.iteration / self.num_iterations)
-        rate = self.learning_rate * (1.0 - progress if config.anneal_lr else 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
         return Schedule(
-            learning_rate=rate,
+            learning_rate=self.learning_rate * (1.0 - progress if config.anneal_lr else 1.0),
             clip_coef=_between(config.clip_coef, config.clip_coef_final, progress),
             ent_coef=_between(config.ent_coef, config.ent_coef_final, progress),
             prio_beta=_between(config.prio_beta0, 1.0, progress),
@@ -550,8 +359,8 @@ class PuffeRL:
         legal = None
         if action_masks is not None:
             legal = torch.as_tensor(np.asarray(action_masks, dtype=np.bool_), device=self.device)
-        with self._autocast():
-            output = policy_step(self._runner, rows, state, self.spaces)
+        with self._learner.autocast():
+            output = policy_step(self._learner.runner, rows, state, self.spaces)
         if deterministic:
             actions = mode(output, self.spaces.action, legal)
         else:
@@ -747,31 +556,12 @@ class PuffeRL:
         self.env.reset()
         return begin(self.env, self.device)
 
-    def _make_optimizer(self) -> Adam:
-        config = self.config
-        betas = (config.adam_beta1, config.adam_beta2)
-        if config.optimizer == "adam":
-            return Adam(self._parameters, config.learning_rate, betas, config.adam_eps)
-        return Muon(self.policy, config.learning_rate, betas, config.adam_eps, config.muon_momentum)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.config.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
-
     def _set_threads(self) -> None:
         """Give torch as many CPU threads as pay off, for the whole process."""
         if self.config.torch_threads is not None:
             torch.set_num_threads(self.config.torch_threads)
         elif self.device.type == "cpu" and self.num_parameters < _SMALL_POLICY:
             torch.set_num_threads(1)
-
-    def _compiled(self, policy: nn.Module) -> nn.Module:
-        wanted = self.config.compile == "on" or (
-            self.config.compile == "auto" and self.device.type == "cuda"
-        )
-        already = hasattr(policy, "_orig_mod")
-        return torch.compile(policy) if wanted and not already else policy  # type: ignore[return-value]
 
 
 def _signature() -> inspect.Signature:

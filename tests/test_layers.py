@@ -36,7 +36,7 @@ LAYERS = [
     {"models", "advantage", "ppo", "normalisation", "optimizers"},
     {"rollout", "engine"},
     {"async_rollout", "selfplay"},
-    {"checkpoint", "loggers", "profiling", "dashboard", "nonfinite"},
+    {"checkpoint", "loggers", "profiling", "dashboard", "nonfinite", "learner"},
     {"trainer"},
     {"evaluation", "export", "benchmark"},
     {"protein", "autotune"},

@@ -73,7 +73,7 @@ def test_before_the_first_update_training_repeats_the_rollout(name: str, recurre
         iterate(trainer, 2)
         trainer.evaluate()
         assert trainer.rollout.resets[:, 1:].any()
-        ratios = trainer._ratios()
+        ratios = trainer._learner.ratios(trainer.rollout, trainer.shape)
 
     assert_close(ratios, torch.ones_like(ratios), atol=1e-5, rtol=0)
 
@@ -83,7 +83,7 @@ def test_advantages_do_not_depend_on_how_the_steps_are_cut(num_steps: int) -> No
     def advantages(num_steps: int) -> Tensor:
         trainer = small(cartpole(max_steps=11), num_steps=num_steps, seed=1)
         trainer.evaluate()
-        return trainer.rollout.by_slot(trainer._advantages())
+        return trainer.rollout.by_slot(trainer._learner.advantages(trainer.rollout))
 
     whole = advantages(32)
     assert whole.shape == (8, 32)
@@ -97,7 +97,7 @@ def test_the_last_step_of_a_stretch_knows_what_follows() -> None:
     trainer.evaluate()
 
     # 4, 3 + 2, 2 + 2.5, 1 + 2.25
-    assert trainer._advantages().tolist() == [[3.25, 4.5], [5, 4]]
+    assert trainer._learner.advantages(trainer.rollout).tolist() == [[3.25, 4.5], [5, 4]]
 
 
 class Blind(nn.Module):
@@ -182,12 +182,14 @@ def test_a_minibatch_in_parts_gives_the_gradients_of_the_whole(
         trainer.rollout.masks[::3, 5:] = False  # parts that count different numbers of steps
         trainer.rollout.all_present = False
         rng = torch.Generator().manual_seed(0)
-        minibatch = next(minibatches(trainer.rollout, trainer._advantages(), 8, rng))
+        minibatch = next(
+            minibatches(trainer.rollout, trainer._learner.advantages(trainer.rollout), 8, rng)
+        )
         now = trainer._schedule()
 
         def gradients(parts: int) -> tuple[list[Tensor], Tensor]:
             object.__setattr__(trainer.config, "gradient_accumulation", parts)
-            losses = trainer._gradients(minibatch, now)
+            losses = trainer._learner.gradients(minibatch, now)
             return [p.grad.clone() for p in policy.parameters() if p.grad is not None], losses
 
         whole, losses = gradients(1)
@@ -222,7 +224,7 @@ def test_vtrace_advantages_are_those_of_the_present_policy() -> None:
     trainer.evaluate()
     rollout = trainer.rollout
     trainer.train()
-    ratios = trainer._ratios()
+    ratios = trainer._learner.ratios(trainer.rollout, trainer.shape)
     assert ratios.std() > 0.01
     by_slot = rollout.by_slot
     expected = compute_advantages_torch(
@@ -240,7 +242,9 @@ def test_vtrace_advantages_are_those_of_the_present_policy() -> None:
         c_clip=1.0,
     )
 
-    assert_close(by_slot(trainer._advantages(ratios)), expected, atol=1e-5, rtol=1e-5)
+    assert_close(
+        by_slot(trainer._learner.advantages(rollout, ratios)), expected, atol=1e-5, rtol=1e-5
+    )
 
 
 # ---- Prioritised segments ------------------------------------------------------------------------
@@ -314,7 +318,7 @@ def test_bfloat16_is_for_products_only(recurrent: Any) -> None:
         assert part.dtype == torch.float32
         assert (part != part.bfloat16().float()).any() or name == "values"
     # what the rollout said and what training says are rounded alike, up to the order of products
-    ratios = trainer._ratios()
+    ratios = trainer._learner.ratios(trainer.rollout, trainer.shape)
     assert_close(ratios, torch.ones_like(ratios), atol=0.02, rtol=0)
     losses = trainer.train()
     assert losses["updates"] == 8
@@ -326,7 +330,7 @@ def test_bfloat16_is_for_products_only(recurrent: Any) -> None:
 def test_compile_takes_words_and_truth_values(given: Any, kept: str) -> None:
     trainer = small(cartpole(), compile=given)
     assert trainer.config.compile == kept
-    assert (trainer._runner is not trainer.policy) == (kept == "on")
+    assert (trainer._learner.runner is not trainer.policy) == (kept == "on")
 
 
 @pytest.mark.slow

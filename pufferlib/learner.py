@@ -1,0 +1,259 @@
+"""Learner: from a rollout to better weights: advantages, then minibatches of loss and update.
+
+It holds the policy's parameters, its optimizer and nothing of any rollout. Gradients and the step
+that uses them are made in two places, so that processes can join theirs in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pufferlib.advantage import compute_advantages
+from pufferlib.errors import UsageError
+from pufferlib.optimizers import Adam, Muon
+from pufferlib.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
+from pufferlib.pytorch import PolicySpaces, evaluate_actions, policy_sequence
+from pufferlib.rollout import Minibatch, Rollout, minibatches, prioritised_minibatches, take
+
+if TYPE_CHECKING:
+    from pufferlib.config import BatchShape, TrainConfig
+    from pufferlib.distributed import World
+    from pufferlib.profiling import Profiler
+
+LOSSES = PpoLoss._fields[1:]
+NUMBERS = (*LOSSES, "grad_norm")  # of one update
+
+
+class Schedule(NamedTuple):
+    """What changes over a run, as it is in one iteration."""
+
+    learning_rate: float
+    clip_coef: float
+    ent_coef: float
+    prio_beta: float
+
+
+class Learner:
+    """Trains `policy` on rollouts. `rng` draws the order of minibatches, on the CPU."""
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        spaces: PolicySpaces,
+        config: TrainConfig,
+        device: torch.device,
+        rng: torch.Generator,
+        world: World,
+    ) -> None:
+        self.spaces, self.config, self.device = spaces, config, device
+        self.world, self._rng = world, rng
+        self.runner = _compiled(policy, config.compile, device)
+        self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise UsageError("`policy` must have parameters that require gradients, but has none.")
+        rate, eps = config.learning_rate, config.adam_eps
+        betas = (config.adam_beta1, config.adam_beta2)
+        self.optimizer = (
+            Adam(self.parameters, rate, betas, eps)
+            if config.optimizer == "adam"
+            else Muon(policy, rate, betas, eps, config.muon_momentum)
+        )
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which the policy is asked; log-probabilities stay outside."""
+        if self.config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def train(
+        self, rollout: Rollout, shape: BatchShape, now: Schedule, profiler: Profiler
+    ) -> tuple[NDArray[np.float32], float]:
+        """Make the updates of an iteration.
+
+        Return the NUMBERS of each, [updates, NUMBERS], and the explained variance. An update that
+        is not finite is told by its numbers, and has left the weights as they were.
+        """
+        target_kl = self.config.target_kl
+        for group in self.optimizer.param_groups:
+            group["lr"] = now.learning_rate
+        with profiler("advantage"):
+            advantages = self.advantages(rollout)
+            variance = explained_variance(
+                rollout.values,
+                advantages + rollout.values,
+                None if rollout.all_present else rollout.masks,
+                self.world.total,
+            )
+        with profiler("update"):
+            rows: list[Tensor] = []
+            updates = self._num_updates(shape)
+            while len(rows) < updates:
+                if self.config.vtrace and rows:
+                    advantages = self.advantages(rollout, self.ratios(rollout, shape))
+                one_pass = self._pass(rollout, shape, advantages, now)
+                for minibatch in islice(one_pass, updates - len(rows)):
+                    rows.append(self.update(minibatch, now))
+                    if target_kl is not None:
+                        self._sum_losses(rows[-1:])
+                if target_kl is not None and rows[-1][LOSSES.index("approx_kl")] > target_kl:
+                    break
+            if target_kl is None:
+                self._sum_losses(rows)
+            numbers = torch.cat((*rows, variance.view(1))).cpu().numpy()  # the one wait for a GPU
+        return numbers[:-1].reshape(len(rows), len(NUMBERS)), float(numbers[-1])
+
+    def advantages(self, rollout: Rollout, ratios: Tensor | None = None) -> Tensor:
+        """Return advantages [S, T]; a slot's stretches count as one, however they were cut."""
+        by_slot = rollout.by_slot
+        advantages = compute_advantages(
+            by_slot(rollout.rewards),
+            by_slot(rollout.values),
+            rollout.bootstrap[-rollout.num_slots :],
+            by_slot(rollout.terminals),
+            by_slot(rollout.truncations),
+            by_slot(rollout.final_values),
+            None if rollout.all_present else by_slot(rollout.masks),
+            None if ratios is None else by_slot(ratios),
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+            rho_clip=self.config.vtrace_rho_clip,
+            c_clip=self.config.vtrace_c_clip,
+        )
+        return rollout.by_segment(advantages)
+
+    @torch.no_grad()
+    def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
+        """Return how much likelier the present policy makes each action of the rollout, [S, T]."""
+        initial = rollout.initial_state()
+        numbers = torch.arange(len(rollout.values), device=self.device)
+        ratios = []
+        for chosen in torch.split(numbers, shape.minibatch_segments):
+            part = take(rollout, chosen, rollout.values, rollout.values, initial)
+            logprobs, _, _ = self.outputs(part)
+            ratios.append((logprobs.view_as(part.logprobs) - part.logprobs).exp())
+        return torch.cat(ratios)
+
+    def _num_updates(self, shape: BatchShape) -> int:
+        """Return how many minibatches an iteration takes from its rollout."""
+        passes = self.config.replay_ratio
+        if passes is None:
+            passes = self.config.n_epochs
+        return max(1, round(passes * shape.updates_per_pass))
+
+    def _pass(
+        self, rollout: Rollout, shape: BatchShape, advantages: Tensor, now: Schedule
+    ) -> Iterator[Minibatch]:
+        """Yield as many minibatches as the rollout has segments for."""
+        size = shape.minibatch_segments
+        if self.config.prio_alpha == 0:
+            return minibatches(rollout, advantages, size, self._rng, self.world)
+        return prioritised_minibatches(
+            rollout,
+            advantages,
+            size,
+            shape.updates_per_pass,
+            self._rng,
+            self.world,
+            alpha=self.config.prio_alpha,
+            beta=now.prio_beta,
+        )
+
+    def update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
+        """Take one optimizer step; return its NUMBERS as one tensor."""
+        losses = self.gradients(minibatch, now)
+        self.world.sum_gradients(self.parameters)
+        norm = self._step()
+        return torch.cat((losses, norm.view(1)))
+
+    def _sum_losses(self, rows: list[Tensor]) -> None:
+        """Replace what this process has of the losses of updates by what all have together."""
+        if self.world.size > 1:
+            losses = self.world.sum_(torch.stack(rows)[:, : len(LOSSES)].contiguous())
+            for row, own in zip(rows, losses, strict=True):
+                row[: len(LOSSES)] = own
+
+    def gradients(self, minibatch: Minibatch, now: Schedule) -> Tensor:
+        """Leave the gradients of the minibatch's loss in the parameters; return its LOSSES.
+
+        With several processes both are this one's part of what all have together.
+        """
+        world, pieces = self.world, self.config.gradient_accumulation
+        for parameter in self.parameters:
+            parameter.grad = None
+        if self.config.norm_adv:
+            normalised = normalise_advantages(minibatch.advantages, minibatch.masks, world.total)
+            minibatch = minibatch._replace(advantages=normalised)
+        if pieces == 1 and world.size == 1:
+            parts = self._loss(minibatch, now)
+            parts.loss.backward()  # type: ignore[no-untyped-call]
+            return torch.stack(parts[1:])
+        size = world.sum_(torch.as_tensor(minibatch.size, dtype=torch.float32, device=self.device))
+        losses = [torch.zeros(len(LOSSES), device=self.device)]
+        for piece in minibatch.split(pieces):
+            parts, share = self._loss(piece, now), piece.size / size
+            (parts.loss * share).backward()  # type: ignore[no-untyped-call]
+            losses.append(torch.stack(parts[1:]) * share)
+        return torch.stack(losses).sum(0)
+
+    def _loss(self, minibatch: Minibatch, now: Schedule) -> PpoLoss:
+        logprobs, entropy, values = self.outputs(minibatch)
+        weights = minibatch.weights
+        return ppo_loss(
+            logprobs,
+            entropy,
+            values,
+            old_logprobs=minibatch.logprobs.flatten(),
+            old_values=minibatch.values.flatten(),
+            advantages=minibatch.advantages.flatten(),
+            returns=minibatch.returns.flatten(),
+            masks=None if minibatch.masks is None else minibatch.masks.flatten(),
+            weights=None if weights is None else weights.expand_as(minibatch.logprobs).flatten(),
+            clip_coef=now.clip_coef,
+            vf_coef=self.config.vf_coef,
+            ent_coef=now.ent_coef,
+            vf_clip_coef=self.config.vf_clip_coef,
+        )
+
+    def outputs(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
+        with self.autocast():
+            output = policy_sequence(
+                self.runner,
+                minibatch.observations,
+                minibatch.state,
+                minibatch.resets,
+                self.spaces,
+                minibatch.agent_ids,
+                minibatch.actions,
+            )
+        action_masks = minibatch.action_masks
+        logprobs, entropy = evaluate_actions(
+            output,
+            self.spaces.action,
+            minibatch.actions.flatten(0, 1),
+            None if action_masks is None else action_masks.flatten(0, 1),
+        )
+        return logprobs, entropy, output.value.float()
+
+    def _step(self) -> Tensor:
+        """Clip the gradients, let the optimizer use them if they are finite; return their norm."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        limit = self.config.max_grad_norm
+        scale = None if limit is None else (norm / limit).clamp(min=1)
+        self.optimizer.step(scale, veto=norm.isfinite().logical_not().float())
+        return norm
+
+
+def _compiled(policy: nn.Module, wanted: str, device: torch.device) -> nn.Module:
+    is_wanted = wanted == "on" or (wanted == "auto" and device.type == "cuda")
+    already = hasattr(policy, "_orig_mod")
+    return torch.compile(policy) if is_wanted and not already else policy  # type: ignore[return-value]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pufferlib.advantage import compute_advantages
+from pufferlib.async_rollout import AsyncRollout
 from pufferlib.errors import UsageError
 from pufferlib.optimizers import Adam, Muon
 from pufferlib.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
@@ -112,6 +113,8 @@ class Learner:
 
     def advantages(self, rollout: Rollout, ratios: Tensor | None = None) -> Tensor:
         """Return advantages [S, T]; a slot's stretches count as one, however they were cut."""
+        if isinstance(rollout, AsyncRollout):
+            return self._chained_advantages(rollout, ratios)
         by_slot = rollout.by_slot
         advantages = compute_advantages(
             by_slot(rollout.rewards),
@@ -128,6 +131,38 @@ class Learner:
             c_clip=self.config.vtrace_c_clip,
         )
         return rollout.by_segment(advantages)
+
+    def _chained_advantages(self, rollout: AsyncRollout, ratios: Tensor | None) -> Tensor:
+        """Do the same where a slot's segments lie anywhere: each after the one that follows it.
+
+        What follows a segment enters by its bootstrap: gamma * (v + gae_lambda * A) is what the
+        last step would see of the next one, and with ratios gae_lambda * c / rho.
+        """
+        config = self.config
+        out = torch.zeros_like(rollout.values)
+        following = torch.zeros(len(rollout.stage.values), device=out.device)
+        for rows, slots in reversed(rollout.waves()):
+            share: Tensor | float = config.gae_lambda
+            if ratios is not None:
+                last = ratios[rows, -1]
+                rho = last.clamp(max=config.vtrace_rho_clip)
+                share = share * last.clamp(max=config.vtrace_c_clip) / rho.clamp(min=1e-8)
+            out[rows] = compute_advantages(
+                rollout.rewards[rows],
+                rollout.values[rows],
+                rollout.bootstrap[rows] + share * following[slots],
+                rollout.terminals[rows],
+                rollout.truncations[rows],
+                rollout.final_values[rows],
+                None if rollout.all_present else rollout.masks[rows],
+                None if ratios is None else ratios[rows],
+                gamma=config.gamma,
+                gae_lambda=config.gae_lambda,
+                rho_clip=config.vtrace_rho_clip,
+                c_clip=config.vtrace_c_clip,
+            )
+            following[slots] = out[rows, 0]
+        return out
 
     @torch.no_grad()
     def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:

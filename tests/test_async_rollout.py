@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -11,12 +12,13 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 import pufferlib
+from pufferlib.advantage import compute_advantages
 from pufferlib.async_rollout import AsyncRollout, collect_async
 from pufferlib.config import BatchShape
 from pufferlib.profiling import Profiler
 from pufferlib.pytorch import policy_spaces
 from pufferlib.rollout import begin
-from pufferlib.vectorization import Batch, VectorEnv
+from pufferlib.vectorization import Batch, Serial, VectorEnv
 
 NUM_ENVS, SURPLUS, LENGTH, GAP = 4, 6, 7, 1000
 
@@ -161,6 +163,50 @@ def test_waves_order_the_segments_of_each_slot_in_time(rollouts: list[dict[str, 
     rollout.slots[:] = torch.tensor([2, 0, 2, 2, 0])
     waves = [(rows.tolist(), slots.tolist()) for rows, slots in rollout.waves()]
     assert waves == [([0, 1], [2, 0]), ([2, 4], [2, 0]), ([3], [2])]
+
+
+@pytest.mark.parametrize("vtrace", [False, True])
+def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
+    # two slots of 3 segments x 2 steps, mixed; their advantages are those of 6 steps in a row
+    env = Serial(lambda: gymnasium.make("CartPole-v1"), 2)
+    trainer = pufferlib.PuffeRL(env, batch_size=12, num_steps=2, vtrace=vtrace, dashboard="off")
+    torch.manual_seed(0)
+    shape = BatchShape(segments=6, horizon=2, minibatch_segments=6)
+    mixed = AsyncRollout(shape, 2, trainer.spaces, torch.device("cpu"), False)
+    order = torch.tensor([1, 0, 0, 1, 1, 0])  # whose segment each is
+    whole = {name: torch.randn(2, 6) for name in ("rewards", "values", "final_values")}
+    whole["terminals"], whole["truncations"] = torch.rand(2, 6) < 0.15, torch.rand(2, 6) < 0.15
+    ratios = torch.rand(2, 6) * 2 if vtrace else None
+    last = torch.randn(2)
+    following = torch.cat((whole["values"][:, 2::2], last[:, None]), 1)  # values after segments
+    mixed.slots[:] = order
+    seen = [0, 0]
+    own_ratios = torch.zeros(6, 2)
+    for segment, slot in enumerate(order.tolist()):
+        number = seen[slot]
+        seen[slot] += 1
+        for name, part in whole.items():
+            getattr(mixed, name)[segment] = part[slot, 2 * number : 2 * number + 2]
+        mixed.bootstrap[segment] = following[slot, number]
+        if ratios is not None:
+            own_ratios[segment] = ratios[slot, 2 * number : 2 * number + 2]
+    got = trainer._learner.advantages(mixed, own_ratios if vtrace else None)
+    wanted = compute_advantages(
+        whole["rewards"],
+        whole["values"],
+        last,
+        whole["terminals"],
+        whole["truncations"],
+        whole["final_values"],
+        None,
+        ratios,
+        gamma=trainer.config.gamma,
+        gae_lambda=trainer.config.gae_lambda,
+    )
+    for slot in (0, 1):
+        joined = got[order == slot].flatten()
+        torch.testing.assert_close(joined, wanted[slot], rtol=1e-5, atol=1e-5)
+    env.close()
 
 
 @pytest.mark.parametrize("recurrent", ["none", "lstm"])

@@ -7,6 +7,8 @@ user's script is never imported again. Whatever becomes of a worker, the next ca
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
 import os
@@ -15,7 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Literal, NoReturn
 
 import cloudpickle
@@ -706,7 +708,11 @@ def can_run(env_creator: Callable[[], Any]) -> bool:
 
 
 def _pickled(env_creator: Callable[[], Any]) -> bytes:
+    """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
+    modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]
     try:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
         data: bytes = cloudpickle.dumps(env_creator)
     except Exception as error:
         raise UsageError(
@@ -714,4 +720,40 @@ def _pickled(env_creator: Callable[[], Any]) -> bytes:
             f"{' '.join(str(error).split())}. Try creating what it holds inside of it, or "
             "start_method='fork'."
         ) from error
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
     return data
+
+
+def _modules_of(creator: Any) -> list[ModuleType]:
+    """Return the modules of a creator, and of what its partial or closure holds."""
+    found: dict[str, ModuleType] = {}
+    waiting: list[Any] = [creator]
+    seen: set[int] = set()
+    while waiting and len(seen) < 1000:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        named = each if hasattr(each, "__qualname__") else type(each)
+        name = getattr(named, "__module__", None)
+        if isinstance(name, str) and name != "__main__" and name in sys.modules:
+            found[name] = sys.modules[name]
+        if isinstance(each, functools.partial):
+            waiting += [each.func, *each.args, *each.keywords.values()]
+        for cell in getattr(each, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                waiting.append(cell.cell_contents)
+    return list(found.values())
+
+
+def _is_importable(module: ModuleType) -> bool:
+    """Return whether an import in another process finds this module: not one loaded from a path."""
+    top = module.__name__.partition(".")[0]
+    if top in sys.builtin_module_names:
+        return True
+    with contextlib.suppress(Exception):  # a finder of the user's own may do anything
+        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+        return any(finder.find_spec(top, None) is not None for finder in finders)
+    return True

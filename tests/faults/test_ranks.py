@@ -72,7 +72,7 @@ def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int)
 
 def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     words = ["--train.num-iterations=60", "--train.checkpoint-interval=10"]
-    process = started(tmp_path, *words, restarts=1)
+    process = started(tmp_path, *words, restarts=3)  # gloo may fail to connect on a busy machine
     try:
         wait_for(tmp_path, 25)
         os.kill(trainers(process)[1].pid, signal.SIGKILL)

@@ -278,3 +278,19 @@ def test_an_unknown_core_is_answered_with_the_nearest() -> None:
         make_core("min-gru", 4, 8)
     with pytest.raises(UsageError, match="`context`"):
         make_core("transformer", 4, 8, context=0)
+
+
+@every_memory
+def test_compiled_memories_give_the_same(recurrent: Any) -> None:
+    env = env_of(Box(-1, 1, (4,)), Discrete(3))
+    policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
+    compiled: Any = torch.compile(policy, backend="eager")
+    rows = torch.randn(3, 4)
+
+    with torch.no_grad():
+        state = policy_step(policy, rows, None, spaces).state
+        plain = policy_step(policy, rows, state, spaces)
+        seen = policy_step(compiled, rows, state, spaces)
+
+    assert_close(seen.logits, plain.logits, atol=1e-6, rtol=1e-5)
+    assert_close(seen.state, plain.state, atol=1e-6, rtol=1e-5)

@@ -525,21 +525,25 @@ def _sample_distribution(
 
 
 def _drawn(distribution: Distribution, generator: torch.Generator | None) -> Tensor:
-    """Sample; torch.distributions take no generator, so they are lent ours as the global one."""
+    """Sample; torch.distributions take no generator, so ours seeds the global one meanwhile.
+
+    Where a generator serves several processes, each draws with a seed of its own.
+    """
     if generator is None:
         return distribution.sample()
-    if generator.device.type == "cpu":
+    size, rank = getattr(generator, "size", 1), getattr(generator, "rank", 0)
+    device = generator.device
+    seeds = torch.randint(2**62, (size,), generator=generator, device=device)
+    if device.type == "cpu":
         theirs = torch.default_generator
         before = theirs.get_state()
-        theirs.set_state(generator.get_state())
+        theirs.manual_seed(int(seeds[rank]))
         try:
             return distribution.sample()
         finally:
-            generator.set_state(theirs.get_state())
             theirs.set_state(before)
-    seed = torch.randint(2**62, (), generator=generator, device=generator.device)
-    with torch.random.fork_rng([generator.device], device_type=generator.device.type):
-        torch.manual_seed(int(seed))
+    with torch.random.fork_rng([device], device_type=device.type):
+        torch.manual_seed(int(seeds[rank]))
         return distribution.sample()
 
 

@@ -575,6 +575,25 @@ def test_a_generator_lent_to_a_distribution_leaves_the_global_one_alone() -> Non
     assert not torch.equal(first, second)
 
 
+def test_processes_draw_apart_from_an_uncommon_distribution() -> None:
+    class Shared(torch.Generator):
+        size, rank = 2, 0
+
+    distribution = Beta(torch.full((4, 2), 2.0), torch.full((4, 2), 3.0))
+    output = output_of((distribution, VALUE), Box(0, 1, (2,)))
+    layout = action_layout(Box(0, 1, (2,)))
+    drawn = []
+    for rank in (0, 1):
+        generator = Shared()
+        generator.manual_seed(3)
+        generator.rank = rank
+        drawn.append(sample(output, layout, None, generator)[0])
+        drawn.append(generator.get_state())
+
+    assert not torch.equal(drawn[0], drawn[2])
+    assert torch.equal(drawn[1], drawn[3])  # and go on from the same place
+
+
 def test_masks_are_for_the_choices_of_a_mixed_action() -> None:
     space = Tuple((Discrete(3), Box(0, 1, (2,))))
     layout = action_layout(space)

@@ -1,0 +1,253 @@
+"""Small machines: what is needed, what there is and what to do is told before work starts (R16)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faulty import NOTHING, Faulty, nothing_left, watchdog
+from gymnasium.spaces import Box
+
+from pufferlib.errors import UsageError
+from pufferlib.vectorization import Multiprocessing, Threads, machine
+
+FORK: Any = {"start_method": "fork"}
+TESTS = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with watchdog(), nothing_left():
+        yield
+
+
+# ---- File descriptors ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def descriptors() -> Iterator[Any]:
+    """Let a test say how many more files may be opened, and up to how many."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+
+    def allow(soft: int, hard: int | None = None) -> None:
+        most = limits[1] if hard is None else used + hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + soft, most))
+
+    yield allow
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], hard), hard))
+
+
+@pytest.mark.filterwarnings("ignore:.*workers share.*cores")
+def test_a_soft_limit_is_lifted(descriptors: Any) -> None:
+    descriptors(20)
+    with Multiprocessing(Faulty, 8, 8, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+        vecenv.step(NOTHING)
+
+
+SCRIPT = """
+import os, resource, sys, warnings
+sys.path.insert(0, {tests!r})
+warnings.simplefilter("ignore")
+from faulty import Faulty
+from pufferlib.errors import UsageError
+from pufferlib.vectorization import Multiprocessing
+most = len(os.listdir("/proc/self/fd")) + 40
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+try:
+    Multiprocessing(Faulty, 64, 64)
+except UsageError as error:
+    print(error)
+with Multiprocessing(Faulty, 64, 4) as vecenv:
+    vecenv.reset(seed=0)
+    vecenv.step(0)
+"""
+
+
+def test_a_hard_limit_is_told_with_the_numbers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(tests=str(TESTS))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    line = done.stdout.strip()
+    assert "\n" not in line
+    assert line.startswith("workers need 208 file descriptors, but ")  # 3 x 64 + 16
+    assert line.endswith(" are left. Try fewer workers, or `ulimit -n`.")
+
+
+def test_descriptors_above_1023_are_as_good_as_others() -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit[1] < 1200:
+        pytest.skip("this machine allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit[0], 1200), limit[1]))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while held[-1] < 1050:
+            held.append(os.dup(held[0]))
+        with Multiprocessing(Faulty, 4, 2, **FORK) as vecenv:
+            vecenv.reset(seed=0)
+            vecenv.step(NOTHING)
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+# ---- Cores ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in for /sys/fs/cgroup, with this process in `job/step` of it."""
+    (tmp_path / "job" / "step").mkdir(parents=True)
+    folders = [tmp_path / "job" / "step", tmp_path / "job", tmp_path]
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_own_groups", lambda: folders)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 16),
+        ({"job/cpu.max": "max 100000"}, 16),
+        ({"job/cpu.max": "400000 100000"}, 4),
+        ({"job/step/cpu.max": "800000 100000", "job/cpu.max": "250000 100000"}, 2),
+        ({"job/step/cpu.max": "150000 50000", "job/cpu.max": "max 100000"}, 3),
+        ({"job/step/cpu.max": "20000 100000"}, 1),  # a fifth of a core is still one
+        ({"job/cpu.max": "9900000 100000"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "600000", "cpu/cpu.cfs_period_us": "100000"}, 6),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
+    ],
+)
+def test_a_quota_of_the_control_group_counts_as_cores(
+    groups: Path, files: dict[str, str], cores: int
+) -> None:
+    for name, text in files.items():
+        (groups / name).parent.mkdir(exist_ok=True)
+        (groups / name).write_text(text + "\n")
+    assert machine.usable_cores() == cores
+
+
+def test_the_real_files_are_read() -> None:
+    assert 1 <= machine.usable_cores() <= (os.cpu_count() or 1)
+    assert 0 < machine.available_memory() < 1e15
+
+
+def test_a_quota_decides_the_number_of_workers_and_the_warning(groups: Path) -> None:
+    (groups / "job" / "cpu.max").write_text("200000 100000\n")
+    with Multiprocessing(Faulty, 8, **FORK) as vecenv:
+        assert vecenv.num_workers == 2
+        vecenv.reset(seed=0)
+    with pytest.warns(UserWarning, match=r"3 workers share 2 cores"):
+        Multiprocessing(Faulty, 3, 3, **FORK).close()
+    with Threads("cartpole", 64) as threads:
+        assert threads.num_workers == 2
+
+
+def test_one_core_is_enough() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        with Multiprocessing(Faulty, 4, **FORK) as vecenv:
+            assert vecenv.num_workers == 1
+        with pytest.warns(UserWarning, match="2 workers share 1 core"):
+            vecenv = Multiprocessing(Faulty, 4, 2, **FORK)
+        with vecenv:
+            vecenv.reset(seed=0)
+            for _ in range(50):
+                vecenv.step(NOTHING)
+            assert vecenv.observations[:, 0].tolist() == [50] * 4
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+# ---- Memory --------------------------------------------------------------------------------------
+
+
+class Large(Faulty):
+    """Observes a megabyte."""
+
+    observation_space = Box(0, 1, (262_144,), np.float32)
+
+    def _look(self) -> Any:
+        return np.zeros(262_144, np.float32)
+
+
+def test_too_little_memory_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "pufferlib.vectorization.shared.available_memory", lambda: 20e6, raising=True
+    )
+    said = (
+        r"^the rows of all envs need 33\.6 MB of shared memory, but 20\.0 MB are free\. "
+        r"Try fewer envs\.$"
+    )
+    with pytest.raises(UsageError, match=said):
+        Multiprocessing(Large, 16, 2, **FORK)  # observations, and final ones
+    with Multiprocessing(Large, 8, 2, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+
+
+def test_a_full_memory_is_told_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UsageError, match=r"MB are free \(No space left on device\)\. Try fewer"):
+        Multiprocessing(Faulty, 4, 2, **FORK)
+
+
+def test_the_limit_of_the_control_group_counts_without_its_file_cache(groups: Path) -> None:
+    (groups / "job" / "memory.max").write_text("100000000\n")
+    (groups / "job" / "memory.current").write_text("95000000\n")
+    assert machine.available_memory() == 5e6
+    (groups / "job" / "memory.stat").write_text(
+        "anon 20000000\nfile 75000000\nactive_file 30000000\ninactive_file 40000000\n"
+    )
+    assert machine.available_memory() == 75e6
+
+
+# ---- Home, display, folder -----------------------------------------------------------------------
+
+
+def test_neither_a_home_nor_a_display_nor_a_folder_is_needed(tmp_path: Path) -> None:
+    script = """
+import os, sys
+sys.path.insert(0, {tests!r})
+folder = os.path.join({tmp!r}, "gone")
+os.mkdir(folder)
+os.chdir(folder)
+os.rmdir(folder)
+import pufferlib
+from faulty import Faulty
+from pufferlib.vectorization import Multiprocessing
+for method in ("forkserver", "fork"):
+    with Multiprocessing(Faulty, 2, 2, start_method=method) as vecenv:
+        vecenv.reset(seed=0)
+        vecenv.step(0)
+with pufferlib.make("breakout", num_envs=2, num_workers=1) as vecenv:
+    vecenv.reset(seed=0)
+    print(vecenv.render(0).shape[2])
+"""
+    clean = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(tests=str(TESTS), tmp=str(tmp_path))],
+        env={**clean, "HOME": "/proc/1/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3\n"

@@ -1,0 +1,256 @@
+"""The trainer ends, however it ends: within 3 s no process, no memory and no file is left (R2)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from faulty import AT_CLOSE, NOTHING, Faulty, nothing_left, sleep_forever, watchdog
+
+from pufferlib.vectorization import Multiprocessing
+
+LIMIT = 3.0  # seconds from the end of the trainer to the end of all
+SOON = 60.0  # seconds; a shared machine can take long to start
+TESTS = Path(__file__).resolve().parent.parent
+
+SCRIPT = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+import psutil
+from faulty import Faulty, NOTHING, NOW, loop_forever_holding_the_gil, sleep_forever
+from pufferlib.vectorization import Multiprocessing
+
+fault = {{"sleep": sleep_forever, "loop": loop_forever_holding_the_gil}}.get({doing!r})
+vecenv = Multiprocessing(lambda: Faulty(fault), 4, 2)
+vecenv.reset(seed=0)
+vecenv.step(NOTHING)
+print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+if {doing!r} == "raise":
+    raise RuntimeError("a mistake in the user's code")
+while True:
+    vecenv.step(NOTHING if fault is None else NOW)
+"""
+
+
+def hear_ctrl_c() -> None:
+    """Be a program in the foreground: a background job of a shell ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Run:
+    """A script that steps envs in two workers, and the processes that it has started."""
+
+    def __init__(self, doing: str, tmp_path: Path) -> None:
+        self.shared = set(os.listdir("/dev/shm"))
+        self.errors = tmp_path / "stderr"
+        with self.errors.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT.format(tests=str(TESTS), doing=doing)],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,  # a terminal of its own, as far as Ctrl-C goes
+                preexec_fn=hear_ctrl_c,
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.errors.read_text()
+        self.helpers = [psutil.Process(int(pid)) for pid in line.split()]
+        assert len(self.helpers) == 3  # the launcher and two workers
+
+    def press_ctrl_c(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def assert_all_gone(self) -> str:
+        """Wait for the trainer and all that it started; return what it wrote to stderr."""
+        start = time.monotonic()
+        self.process.wait(SOON)
+        while running := [helper for helper in self.helpers if _is_running(helper)]:
+            assert time.monotonic() - start < LIMIT, running
+            time.sleep(0.01)
+        assert time.monotonic() - start < LIMIT
+        assert set(os.listdir("/dev/shm")) <= self.shared
+        return self.errors.read_text()
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test has found."""
+        self.process.kill()
+        self.process.communicate()
+        for helper in self.helpers:
+            if helper.is_running():
+                helper.kill()
+
+
+def _is_running(process: psutil.Process) -> bool:
+    """Whether it runs; one that was left to `init` may stay in the table for a while."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    runs: list[Run] = []
+
+    def begin(doing: str) -> Run:
+        runs.append(Run(doing, tmp_path))
+        time.sleep(0.1)  # until it is in the middle of something
+        return runs[-1]
+
+    with watchdog(90):
+        yield begin
+        for run in runs:
+            run.end()
+
+
+@pytest.mark.parametrize("doing", ["step", "sleep"])
+def test_ctrl_c_ends_all(start: Any, doing: str) -> None:
+    run = start(doing)
+    run.press_ctrl_c()
+    said = run.assert_all_gone()
+    assert run.process.returncode == -signal.SIGINT  # as Python itself does it
+    assert said.count("Traceback") == 1  # of the script; workers do not add theirs
+    assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_ctrl_c_twice_ends_all(start: Any) -> None:
+    run = start("sleep")
+    run.press_ctrl_c()
+    time.sleep(0.3)
+    run.press_ctrl_c()  # while it closes
+    run.assert_all_gone()
+    assert run.process.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("number", "doing"),
+    [(signal.SIGTERM, "step"), (signal.SIGKILL, "step"), (signal.SIGKILL, "loop")],
+)
+def test_a_signal_ends_all(start: Any, number: int, doing: str) -> None:
+    run = start(doing)
+    os.kill(run.process.pid, number)
+    said = run.assert_all_gone()
+    assert run.process.returncode == -number
+    assert said == ""
+
+
+def test_an_error_in_the_users_code_ends_all(start: Any) -> None:
+    run = start("raise")
+    said = run.assert_all_gone()
+    assert run.process.returncode == 1
+    assert said.count("Traceback") == 1
+    assert said.rstrip().endswith("RuntimeError: a mistake in the user's code")
+
+
+def test_a_training_run_that_is_interrupted_saves_and_ends_all(tmp_path: Path) -> None:
+    words = (
+        "train gym-CartPole-v1 --vec.backend multiprocessing --vec.num-envs 8 --vec.num-workers 2 "
+        "--train.batch-size 512 --train.n-epochs 1 --train.device cpu --train.num-iterations 100000"
+    )
+    with watchdog(120):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pufferlib", *words.split()],
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=hear_ctrl_c,
+        )
+        try:
+            deadline = time.monotonic() + SOON
+            while not any(log.stat().st_size for log in tmp_path.glob("runs/*/metrics.jsonl")):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            helpers = psutil.Process(process.pid).children(recursive=True)
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=SOON)
+        finally:
+            process.kill()
+            process.communicate()
+    ended = time.monotonic()
+    assert len(helpers) == 3
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.glob("runs/*/latest.safetensors"))
+    while any(map(_is_running, helpers)):
+        assert time.monotonic() - ended < LIMIT
+        time.sleep(0.01)
+
+
+# ---- An interrupt that does not end the program, as in a notebook --------------------------------
+
+
+class Slow(Faulty):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.05)
+        return super().step(action)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        time.sleep(0.05)
+        return super().reset(seed=seed)
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    with watchdog(), nothing_left():
+        yield
+
+
+def interrupt_after(seconds: float, call: Callable[[], Any]) -> None:
+    """Repeat a call until an exception of a signal handler ends it, as Ctrl-C does."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        while True:
+            call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("call", ["step", "reset"])
+@pytest.mark.parametrize("delay", [0.005, 0.03, 0.08])
+def test_a_vector_can_be_used_after_an_interrupt(call: str, delay: float) -> None:
+    with Multiprocessing(Slow, 4, 2, timeout=5, start_method="fork") as vecenv:
+        first = vecenv.reset(seed=3).copy()
+        action = {"step": lambda: vecenv.step(NOTHING), "reset": lambda: vecenv.reset(seed=4)}[call]
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_after(delay, action)
+        if call == "step":
+            vecenv.step(NOTHING)
+        assert (vecenv.reset(seed=3) == first).all()
+        assert vecenv.step(NOTHING)[0][:, 0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("clean")
+def test_an_exception_on_its_way_is_not_replaced_by_one_of_closing() -> None:
+    def run() -> None:
+        with Multiprocessing(lambda: Faulty(sleep_forever), 4, 2, start_method="fork") as vecenv:
+            vecenv.reset(seed=0)
+            vecenv.step([NOTHING, NOTHING, NOTHING, AT_CLOSE])
+            raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with (
+        pytest.warns(UserWarning, match=r"did not finish `close` of env 3 within 1 s"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run()
+    assert time.monotonic() - start < LIMIT + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 import sys
 import time
@@ -177,3 +178,19 @@ def test_double_buffering_is_measured_with_both_policies(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("breakout, 8 envs on 1 threads: ")
     assert [line.split()[1] for line in lines[1:]] == ["computes", "waits"]
+
+
+def test_memories_are_measured_beside_torchs(
+    bars: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recurrent = importlib.import_module("recurrent")
+    out = tmp_path / "recurrent.json"
+    sizes = ["--width", "8", "--batches", "2", "--segments", "2", "--rounds", "2"]
+    monkeypatch.setattr(sys, "argv", ["recurrent.py", *sizes, "--json", str(out)])
+
+    recurrent.main()
+
+    step, segments = json.loads(out.read_text())
+    assert {"nn.LSTM", "nn.LSTMCell", *recurrent.OURS} == step["seconds"].keys()
+    assert segments["rows"] == 2 * recurrent.HORIZON
+    assert {*recurrent.OURS} < segments["seconds"].keys()

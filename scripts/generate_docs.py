@@ -35,6 +35,7 @@ NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, th
 TABLE = re.compile(r"(<!-- generated: envs -->\n).*?(<!-- end -->)", re.DOTALL)
 FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
 MEASURED = ("steps/s, 1 core", "perf reached", "after")
+MEASURED_BEGIN, MEASURED_END = "<!-- measured -->", "<!-- end of measured -->"
 PICTURE_STEPS = {  # a game that looks under way
     "connect4": 9,
     "memory": 10,
@@ -91,6 +92,7 @@ def ocean_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
         "facts in the terminal, `puffer train NAME` trains on one.",
         "",
         *_table(headings, rows),
+        *_variants(measured),
     ]
     for info in infos().values():
         lines += ["", f"## {info.name}", "", f"![{info.name}](images/{info.name}.png)", ""]
@@ -198,8 +200,39 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _variants(measured: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the table of what was measured with other memories; none where nothing was."""
+    names = [name for name in measured if "/" in name]
+    if not names:
+        return []
+    # the environment's own row is the memory that its ini asks for
+    envs = sorted({name.split("/")[0] for name in names})
+    rows = []
+    for env in envs:
+        own = config.load(env).policy.recurrent
+        shown = {own: measured.get(env, {})}
+        shown |= {
+            name.split("/")[1]: measured[name] for name in names if name.startswith(f"{env}/")
+        }
+        rows += [[env, memory, *_figures(row)[1:]] for memory, row in shown.items()]
+    return [
+        "",
+        MEASURED_BEGIN,
+        "",
+        "Where memory is needed, each kind of it (`--policy.recurrent`) and none:",
+        "",
+        *_table(("env", "memory", *MEASURED[1:]), rows),
+        "",
+        MEASURED_END,
+    ]
+
+
 def _without_measured(text: str) -> str:
-    """Cut the cells behind the facts off every table row; other tables are narrower than that."""
+    """Cut the cells behind the facts off every table row; other tables are narrower than that.
+
+    A part between the marks of what is measured goes as a whole.
+    """
+    text = re.sub(f"\n{MEASURED_BEGIN}.*?{MEASURED_END}\n", "", text, flags=re.DOTALL)
     lines = []
     for line in text.splitlines():
         cells = re.split(r"(?<!\\)\|", line)

@@ -79,6 +79,16 @@ def test_a_summary_tells_the_slowest_seed_and_the_mean_of_the_ends(learning: Mod
     assert learning.summarised(seeds, 1e6)["steps"] is None
 
 
+def test_without_memory_the_mark_must_be_missed(learning: ModuleType) -> None:
+    reached, missed = {"steps": 100}, {"steps": None}
+
+    assert learning.is_as_expected("tmaze/gru", reached)
+    assert learning.is_as_expected("tmaze/none", missed)
+    assert not learning.is_as_expected("tmaze/none", reached)
+    assert not learning.is_as_expected("tmaze", missed)
+    assert {env for env, _ in learning.VARIANTS.values()} == {"memory", "tmaze"}
+
+
 def test_a_growing_log_is_read_up_to_its_last_whole_line(
     learning: ModuleType, tmp_path: Path
 ) -> None:

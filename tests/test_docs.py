@@ -55,10 +55,11 @@ def test_generated_pages_are_what_the_code_says(generate_docs: ModuleType) -> No
 
 def test_measured_columns_are_no_part_of_the_check(generate_docs: ModuleType) -> None:
     figures = {"sps_1core": 12.3e6, "perf": 0.98, "steps": 1.5e6, "seconds": 61.2, "seeds": 3}
-    page = generate_docs.ocean_page({"squared": figures})
+    page = generate_docs.ocean_page({"squared": figures, "tmaze/gru": figures})
     cut = generate_docs._without_measured
 
     assert "| 12.3M | 0.98 (3 seeds) | 1.5M steps, 61 s |" in page
+    assert "| tmaze | gru | 0.98 (3 seeds) | 1.5M steps, 61 s |" in page
     assert cut(page) == cut(generate_docs.ocean_page({}))
     # but the facts are
     assert cut(page.replace("Discrete(9)", "Discrete(8)")) != cut(page)

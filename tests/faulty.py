@@ -146,9 +146,9 @@ def open_files() -> list[str]:
 def children() -> set[int]:
     """Return the processes below this one, zombies too."""
     parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+            parents[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
     found, newest = set(), {os.getpid()}
     while newest:
         newest = {pid for pid, parent in parents.items() if parent in newest}

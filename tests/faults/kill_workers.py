@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,10 +85,12 @@ LAYOUTS: dict[str, Any] = {
 }
 
 
-def kill_once(rng: np.random.Generator) -> Kill:
+def kill_once(
+    rng: np.random.Generator, methods: Sequence[str] = ("fork", "fork", "fork", "forkserver")
+) -> Kill:
     """Make a vector, use it, kill one of its workers in between, and wait for the error."""
     layout = str(rng.choice(list(LAYOUTS)))
-    how = {"start_method": str(rng.choice(["fork", "fork", "fork", "forkserver"]))}
+    how = {"start_method": str(rng.choice(methods))}
     killed: list[tuple[int, float]] = []
     thread = threading.Thread(
         target=_kill_a_worker, args=(children(), rng.uniform(0, LATEST), rng.random(), killed)

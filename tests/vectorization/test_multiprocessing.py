@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import signal
@@ -1095,8 +1096,29 @@ def test_the_command_line_runs_processes(
     words = (
         "train gym-CartPole-v1 --vec.backend multiprocessing --vec.num-envs 4 "
         "--vec.num-workers 2 --vec.restart 2 --vec.timeout 30 --vec.start-method fork "
-        "--train.num-iterations 2 --train.batch-size 512 --train.n-epochs 1 --train.device cpu"
+        "--train.num-iterations 2 --train.batch-size 128 --train.n-epochs 1 --train.device cpu "
+        "--train.minibatch-size none --train.num-steps none"
     )
     assert main(words.split()) == 0
     assert main(["train", "gym-CartPole-v1", "--vec.restrt", "2"]) == 2
     assert "--vec.restrt" in capsys.readouterr().err
+
+
+def test_a_module_that_was_loaded_from_a_path_goes_to_workers_by_value(tmp_path: Path) -> None:
+    source = tmp_path / "loaded_by_path.py"
+    source.write_text(
+        "import gymnasium\n"
+        "class Mine(gymnasium.Wrapper):\n"
+        "    def __init__(self): super().__init__(gymnasium.make('CartPole-v1'))\n"
+    )
+    spec = importlib.util.spec_from_file_location("loaded_by_path", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["loaded_by_path"] = module
+    try:
+        spec.loader.exec_module(module)
+        with Multiprocessing(module.Mine, 2, 2) as vecenv:
+            assert vecenv.reset(seed=0).shape == (2, 4)
+    finally:
+        del sys.modules["loaded_by_path"]

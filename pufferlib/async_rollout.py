@@ -110,7 +110,7 @@ def collect_async(
     normalise: Callable[[Tensor], Tensor] | None = None,
 ) -> Carry:
     """Fill `rollout` with the next whole segments; the rest is as for `rollout.collect`."""
-    batch, state, resets = carry
+    (batch,), state, resets = carry
     device = rollout.values.device
     in_forward, in_env, in_store = profiler("forward"), profiler("env"), profiler("store")
     rollout.filled = 0
@@ -129,7 +129,7 @@ def collect_async(
             _keep_whole(rollout, batch.slots, bootstrap)
         if rollout.filled == rollout.num_slots:
             rollout.all_present = bool(rollout.masks.all())
-            return Carry(batch, state, resets)
+            return Carry((batch,), state, resets)
         with in_store:
             where, times = _cells(rollout, batch.slots, device)
             stage = rollout.stage

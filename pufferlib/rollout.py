@@ -116,17 +116,36 @@ class Rollout:
 
 
 class Carry(NamedTuple):
-    """What one collect leaves for the next: the batch at hand and the policy's memory."""
+    """What one collect leaves for the next: the batches at hand and the policy's memory."""
 
-    batch: Batch
+    batches: tuple[Batch, ...]  # of halves of the slots where the env steps by halves, else one
     state: State
     resets: Tensor  # [N]: the observation at hand begins an episode
 
 
 def begin(vecenv: VectorEnv, device: torch.device) -> Carry:
-    """Take the first batch after a reset."""
+    """Take the first batches after a reset."""
     resets = torch.ones(vecenv.num_agents, dtype=torch.bool, device=device)
-    return Carry(vecenv.recv(), None, resets)
+    return Carry(take_batches(vecenv), None, resets)
+
+
+def take_batches(vecenv: VectorEnv) -> tuple[Batch, ...]:
+    """Receive all that an env has at hand when no action is under way."""
+    return tuple(vecenv.recv() for _ in range(getattr(vecenv, "batches", 1)))
+
+
+class _Part:
+    """Slots that act together: all of them, or one of two halves."""
+
+    def __init__(self, batch: Batch, carry: Carry) -> None:
+        self.batch = batch
+        self.slots, self.state = slice(0, len(carry.resets)), carry.state
+        if len(carry.batches) > 1:
+            assert isinstance(batch.slots, slice)
+            self.slots = batch.slots
+            self.state = map_state(lambda part: part[self.slots], carry.state)
+        self.resets = carry.resets[self.slots]
+        self.starts: list[State] = []  # the memory before each stretch
 
 
 @torch.no_grad()
@@ -143,82 +162,107 @@ def collect(
 ) -> Carry:
     """Fill `rollout` with the next steps of every slot, as the env gives them.
 
-    The policy sees observations through `normalise`. Sync vector envs only: each batch must hold
-    all slots in order.
+    The policy sees observations through `normalise`. Each batch must hold all slots in order; where
+    the env steps by halves, one half steps while the policy looks at the other, and nothing is
+    under way before and after.
     """
-    batch, state, resets = carry
     device = rollout.values.device
-    slots = rollout.num_slots
+    num_slots = rollout.num_slots
     in_forward, in_env, in_store = profiler("forward"), profiler("env"), profiler("store")
     rollout.all_present = True
-    for stretch in range(rollout.num_stretches):
-        rows = slice(stretch * slots, (stretch + 1) * slots)
-        rollout.states[stretch] = state
-        for t in range(rollout.horizon):
-            with in_store:
-                observations = _to(device, batch.observations)
-                masks = batch.masks
-                if not masks.all():
-                    rollout.all_present = False
-                rollout.observations[rows, t] = observations
-                rollout.masks[rows, t] = _to(device, masks)
-                rollout.resets[rows, t] = resets
-                action_masks = None
-                if rollout.action_masks is not None:
-                    action_masks = _to(device, vecenv.action_masks)
-                    rollout.action_masks[rows, t] = action_masks
+    parts = [_Part(batch, carry) for batch in carry.batches]
+    cells: dict[int, tuple[slice, int]] = {}  # of each part, that its actions under way belong to
+
+    def absorb(number: int, part: _Part) -> None:
+        """Receive what the actions of a part led to."""
+        rows, t = cells.pop(number)
+        with in_env:
+            part.batch = batch = vecenv.recv()
+        with in_store:
+            rollout.rewards[rows, t] = _to(device, batch.rewards)
+            rollout.terminals[rows, t] = _to(device, batch.terminals)
+            rollout.truncations[rows, t] = _to(device, batch.truncations)
+            ended = batch.terminals | batch.truncations
+            part.resets = _to(device, ended)
+        if batch.truncations.any():
             with in_forward:
-                seen = observations if normalise is None else normalise(observations)
-                output = policy_step(policy, seen, state, spaces)
-                actions, logprobs = sample(output, spaces.action, action_masks, generator)
-                state = output.state
-            with in_store:
-                rollout.actions[rows, t] = actions
-                rollout.logprobs[rows, t] = logprobs
-                rollout.values[rows, t] = output.value
-            with in_env:
-                vecenv.send(env_actions(output, spaces.action, actions).cpu().numpy())
-                batch = vecenv.recv()
-            with in_store:
-                rollout.rewards[rows, t] = _to(device, batch.rewards)
-                rollout.terminals[rows, t] = _to(device, batch.terminals)
-                rollout.truncations[rows, t] = _to(device, batch.truncations)
-                ended = batch.terminals | batch.truncations
-                resets = _to(device, ended)
-            if batch.truncations.any():
+                rollout.final_values[rows, t] = _final_values(
+                    vecenv, policy, spaces, part, device, normalise
+                )
+        if part.state is not None and ended.any():
+            part.state = reset_state(part.state, part.resets)
+
+    for stretch in range(rollout.num_stretches):
+        first = stretch * num_slots
+        for t in range(rollout.horizon):
+            for number, part in enumerate(parts):
+                if number in cells:
+                    absorb(number, part)
+                if t == 0:
+                    part.starts.append(part.state)
+                rows = slice(first + part.slots.start, first + part.slots.stop)
+                with in_store:
+                    observations = _to(device, part.batch.observations)
+                    masks = part.batch.masks
+                    if not masks.all():
+                        rollout.all_present = False
+                    rollout.observations[rows, t] = observations
+                    rollout.masks[rows, t] = _to(device, masks)
+                    rollout.resets[rows, t] = part.resets
+                    action_masks = None
+                    if rollout.action_masks is not None:
+                        assert vecenv.action_masks is not None
+                        action_masks = _to(device, vecenv.action_masks[part.slots])
+                        rollout.action_masks[rows, t] = action_masks
                 with in_forward:
-                    rollout.final_values[rows, t] = _final_values(
-                        vecenv, policy, spaces, batch.truncations, state, device, normalise
-                    )
-            if state is not None and ended.any():
-                state = reset_state(state, resets)
-        if stretch:
-            before = slice((stretch - 1) * slots, stretch * slots)
-            rollout.bootstrap[before] = rollout.values[rows, 0].where(rollout.masks[rows, 0], 0.0)
-    with in_forward:
-        # the value after the last step; an episode that just ended does not use it
-        last = _to(device, batch.observations)
-        after = policy_step(policy, last if normalise is None else normalise(last), state, spaces)
-        rollout.bootstrap[-slots:] = after.value.where(_to(device, batch.masks), 0.0)
-    return Carry(batch, state, resets)
+                    seen = observations if normalise is None else normalise(observations)
+                    output = policy_step(policy, seen, part.state, spaces)
+                    actions, logprobs = sample(output, spaces.action, action_masks, generator)
+                    part.state = output.state
+                with in_store:
+                    rollout.actions[rows, t] = actions
+                    rollout.logprobs[rows, t] = logprobs
+                    rollout.values[rows, t] = output.value
+                with in_env:
+                    vecenv.send(env_actions(output, spaces.action, actions).cpu().numpy())
+                cells[number] = rows, t
+    for number, part in enumerate(parts):
+        absorb(number, part)
+    starts = zip(*(part.starts for part in parts), strict=True)
+    rollout.states = [_concatenated(list(states)) for states in starts]
+    # a stretch goes on with the next one's first value, or with the value after the last step; an
+    # episode that just ended uses neither
+    ahead = rollout.values[num_slots:, 0]
+    rollout.bootstrap[:-num_slots] = ahead.where(rollout.masks[num_slots:, 0], 0.0)
+    for part in parts:
+        with in_forward:
+            last = _to(device, part.batch.observations)
+            seen = last if normalise is None else normalise(last)
+            after = policy_step(policy, seen, part.state, spaces).value
+            present = _to(device, part.batch.masks)
+            rollout.bootstrap[-num_slots:][part.slots] = after.where(present, 0.0)
+    state = _concatenated([part.state for part in parts])
+    return Carry(
+        tuple(part.batch for part in parts), state, torch.cat([part.resets for part in parts])
+    )
 
 
 def _final_values(
     vecenv: VectorEnv,
     policy: nn.Module,
     spaces: PolicySpaces,
-    truncations: Any,
-    state: State,
+    part: _Part,
     device: torch.device,
     normalise: Callable[[Tensor], Tensor] | None,
 ) -> Tensor:
-    """Return the values of the final observations [N], 0 where no episode was truncated."""
+    """Return the values of the final observations of a part, 0 where none was truncated."""
+    truncations = part.batch.truncations
     cut = np.flatnonzero(truncations)
     index = torch.from_numpy(cut).to(device)
-    final = _to(device, vecenv.final_observations[cut])
+    final = _to(device, vecenv.final_observations[cut + part.slots.start])
     if normalise is not None:
         final = normalise(final)
-    memory = map_state(lambda part: part[index], state)  # not yet reset: it lived this episode
+    memory = map_state(lambda kept: kept[index], part.state)  # not yet reset: it lived this episode
     values = torch.zeros(len(truncations), device=device)
     agent_ids = index % spaces.num_agents
     values[index] = policy_step(policy, final, memory, spaces, agent_ids).value.float()
@@ -345,7 +389,9 @@ def _to(device: torch.device, array: Any) -> Tensor:
 
 
 def _concatenated(states: list[State]) -> State:
-    """Join states of equal form along the batch."""
+    """Join states of equal form along the batch; None stands for no memory in all of them."""
+    if len(states) == 1 or states[0] is None:
+        return states[0]
     parts: list[list[Tensor]] = []
     for state in states:
         collected: list[Tensor] = []

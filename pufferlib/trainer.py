@@ -53,6 +53,7 @@ from pufferlib.rollout import (
     Rollout,
     begin,
     collect,
+    take_batches,
 )
 from pufferlib.selfplay import as_self_play
 
@@ -157,7 +158,7 @@ class PuffeRL:
         if set(slots) != {env.num_agents}:
             raise UsageError(f"every process must have as many slots, but they have {slots}.")
         shape = self.shape._replace(segments=self.shape.segments // self.world.size)
-        is_whole = getattr(env, "batch_slots", env.num_agents) == env.num_agents
+        is_whole = not getattr(env, "surplus_envs", 0)
         self.rollout = (Rollout if is_whole else AsyncRollout)(
             shape, env.num_agents, self.spaces, self.device, env.action_masks is not None
         )
@@ -437,10 +438,11 @@ class PuffeRL:
         state = checkpoint.unpack(facts["state"], tensors, "state/")
         state = map_state(lambda part: self.world.own_rows(part).to(self.device), state)
         self.env.restore(self.world.own_rows(tensors["env/state"]).numpy())
-        batch = self.env.recv()
-        self._carry = Carry(batch, state, resets)
-        shown = map_state(lambda part: part[batch.slots], state)
-        _, after = self.predict(batch.observations, shown)  # whether the policy can go on from it
+        batches = take_batches(self.env)
+        self._carry = Carry(batches, state, resets)
+        shown = map_state(lambda part: part[batches[0].slots], state)
+        # whether the policy can go on from it
+        _, after = self.predict(batches[0].observations, shown)
         whole = all(
             part.shape[:1] == resets.shape for part in checkpoint.pack(state, "")[1].values()
         )

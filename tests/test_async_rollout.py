@@ -207,31 +207,3 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
         joined = got[order == slot].flatten()
         torch.testing.assert_close(joined, wanted[slot], rtol=1e-5, atol=1e-5)
     env.close()
-
-
-@pytest.mark.parametrize("recurrent", ["none", "lstm"])
-def test_an_env_of_two_halves_trains(recurrent: str) -> None:
-    env = pufferlib.make("cartpole", 64, 1, vec={"double_buffer": True})
-    policy = pufferlib.models.make_policy(env, hidden_size=32, recurrent=recurrent)
-    with (
-        env,
-        pufferlib.PuffeRL(
-            env,
-            policy,
-            batch_size=2048,
-            num_iterations=30,
-            learning_rate=0.01,
-            norm_reward=True,
-            seed=1,
-            dashboard="off",
-        ) as trainer,
-    ):
-        assert isinstance(trainer.rollout, AsyncRollout)
-        first = trainer.evaluate()["mean_reward"]
-        losses = trainer.train()
-        # what was sampled is what is trained on: the very first ratio is 1
-        assert abs(losses["approx_kl"]) < 0.1
-        while not trainer.done:
-            scores = trainer.evaluate()
-            trainer.train()
-    assert scores["mean_reward"] > 2.5 * first

@@ -41,9 +41,10 @@ def trainer_of(
     num_envs: int = 4,
     hidden_size: int = 8,
     stretches: int = 3,
+    double_buffer: bool = False,
     **settings: Any,
 ) -> PuffeRL:
-    vecenv = pufferlib.make(name, num_envs=num_envs, num_workers=1)
+    vecenv = pufferlib.make(name, num_envs=num_envs, num_workers=1, double_buffer=double_buffer)
     torch.manual_seed(0)
     policy = make_policy(vecenv, hidden_size=hidden_size, recurrent=recurrent)
     return PuffeRL(
@@ -141,28 +142,11 @@ def test_every_option_with_a_state_resumes_bit_for_bit(
     assert_resumes("cartpole", tmp_path / "a", "lstm", **settings)
 
 
-def test_slots_that_come_in_halves_go_on_from_whole_segments(tmp_path: Path) -> None:
-    def trainer() -> PuffeRL:
-        vecenv = pufferlib.make(
-            "cartpole", num_envs=4, num_workers=1, vec={"double_buffer": True}, seed=1
-        )
-        torch.manual_seed(0)
-        policy = make_policy(vecenv, hidden_size=8, recurrent="lstm")
-        settings = {"batch_size": 4 * 24, "num_steps": 8, "device": "cpu", "dashboard": "off"}
-        return PuffeRL(vecenv, policy, **settings)
-
-    saved = trainer()
-    iterate(saved, 2)
-    saved.save_checkpoint(tmp_path / "a")
-    runs = [saved, trainer()]
-    for run in runs:
-        iterate(run, 1)  # the one goes on, the other has begun: both are back where they were
-        run.load_checkpoint(tmp_path / "a")
-        iterate(run, 2)
-        assert run.iteration == 4
-    assert_same_run(*runs)
-    for run in runs:
-        run.env.close()
+@pytest.mark.parametrize(("name", "recurrent"), [("connect4", None), ("cartpole", "lstm")])
+def test_a_run_on_halves_of_the_slots_resumes_bit_for_bit(
+    name: str, recurrent: str | None, tmp_path: Path
+) -> None:
+    assert_resumes(name, tmp_path / "a", recurrent, double_buffer=True)
 
 
 def test_saving_changes_nothing(tmp_path: Path) -> None:

@@ -169,6 +169,31 @@ def test_training_sees_the_states_of_the_rollout(recurrent: Any, name: str) -> N
         assert (without_resets - rollout.values).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("name", "recurrent"), [("cartpole", "lstm"), ("snake", None), ("connect4", "gru")]
+)
+def test_halves_that_step_in_turns_give_the_rollout_of_all_slots(name: str, recurrent: Any) -> None:
+    def collector(double_buffer: bool) -> Collector:
+        vecenv = pufferlib.make(name, num_envs=8, num_workers=1, double_buffer=double_buffer)
+        torch.manual_seed(0)
+        policy = make_policy(vecenv, hidden_size=8, recurrent=recurrent)
+        return Collector(vecenv, policy, horizon=16, stretches=3)
+
+    whole, halves = collector(False), collector(True)
+    for _ in range(3):  # long enough that episodes end
+        one, other = whole(), halves()
+        assert len(halves.carry.batches) == 2
+        for part in ("observations", "actions", "rewards", "terminals", "truncations", "resets"):
+            assert getattr(one, part).equal(getattr(other, part)), part
+        for part in ("values", "logprobs", "bootstrap", "final_values"):
+            assert_close(getattr(one, part), getattr(other, part), rtol=1e-5, atol=1e-6)
+        states = [rollout.initial_state() for rollout in (one, other)]
+        assert (states[0] is None) == (recurrent is None)
+        assert_close(*states, rtol=1e-5, atol=1e-6)
+    for each in (whole, halves):
+        each.vecenv.close()
+
+
 def test_no_illegal_action_is_sampled() -> None:
     with pufferlib.make("connect4", num_envs=16, num_workers=1, opponent="self") as vecenv:
         collector = Collector(vecenv, make_policy(vecenv, hidden_size=16), horizon=32)

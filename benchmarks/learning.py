@@ -3,6 +3,7 @@
     python benchmarks/learning.py cartpole squared --seeds 3
     python benchmarks/learning.py tmaze/gru              with another memory: see VARIANTS
     python benchmarks/learning.py --seeds 3              every environment and variant
+    python benchmarks/learning.py gym-Hopper-v5          those of Gymnasium: see learning_gym.py
 
 Each seed is one `puffer train NAME` in a process of its own, one after another. A seed's row says
 after how many steps and seconds of training the mark was first reached, and where the run ended.
@@ -220,6 +221,10 @@ def report(results: dict[str, Row], names: Sequence[str]) -> None:
 
 def main() -> int:
     """Run the command line; exit code 1 means that a seed missed its mark, or must have."""
+    if any(word.startswith("gym-") for word in sys.argv[1:]):
+        import learning_gym
+
+        return learning_gym.main()
     parser = argparse.ArgumentParser(description="train with default configs and note how it goes")
     parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all if not given")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")

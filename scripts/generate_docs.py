@@ -1,12 +1,13 @@
 """Write the parts of the docs that the code knows best.
 
-    python scripts/generate_docs.py            docs/configuration.md, docs/ocean.md, the table in
-                                               docs/environments.md, and pictures that are missing
+    python scripts/generate_docs.py            docs/configuration.md, docs/ocean.md, the tables in
+                                               docs/environments.md and docs/performance.md, and
+                                               pictures that are missing
     python scripts/generate_docs.py --redraw   draw all pictures anew
     python scripts/generate_docs.py --check    change nothing; exit 1 if a page is out of date
 
-Measured columns of docs/ocean.md come from benchmarks/results/ocean.json, which
-benchmarks/learning.py writes. They are no part of `--check`: a new measurement is not a stale page.
+Measured figures come from benchmarks/results/, which benchmarks/learning.py and learning_gym.py
+write. They are no part of `--check`: a new measurement is not a stale page.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from pufferlib.vectorization import VectorEnv
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results" / "ocean.json"
+GYM_RESULTS = ROOT / "benchmarks" / "results" / "gym.json"
 
 NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, then run it. -->"
 TABLE = re.compile(r"(<!-- generated: envs -->\n).*?(<!-- end -->)", re.DOTALL)
 FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
 MEASURED = ("steps/s, 1 core", "perf reached", "after")
+GYM_TABLE = re.compile(r"(<!-- measured: gym -->\n).*?(<!-- end -->)", re.DOTALL)
 MEASURED_BEGIN, MEASURED_END = "<!-- measured -->", "<!-- end of measured -->"
 PICTURE_STEPS = {  # a game that looks under way
     "connect4": 9,
@@ -114,6 +117,36 @@ def environments_table() -> str:
     rows = [_facts(info)[:6] for info in infos().values()]
     source = [[f"[{row[0]}](../csrc/envs/{name}.c)", *row[1:]] for name, row in zip(infos(), rows)]
     return "\n".join(_table(FACTS[:6], source))
+
+
+def gym_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of Gymnasium's environments beside what others have published."""
+    rows = []
+    for name, row in measured.items():
+        steps = max(seed["total_steps"] for seed in row["rows"])
+        own = [f"{row[key]:.1f} +- {row[f'{key}_std']:.1f}" for key in ("return", "eval")]
+        name = f"[{name}](../pufferlib/configs/{name.lower().replace('-', '_')}.ini)"
+        rows.append([name, f"{steps / 1e6:.1f}M", *own, row["cleanrl"], row["zoo"]])
+    headings = (
+        "env",
+        "steps",
+        "return",
+        "likeliest actions",
+        "CleanRL, return",
+        "RL Zoo, likeliest",
+    )
+    return "\n".join(_table(headings, rows))
+
+
+def write_gym_table() -> None:
+    """Put the figures of benchmarks/results/gym.json into docs/performance.md."""
+    page = DOCS / "performance.md"
+    table = gym_table(json.loads(GYM_RESULTS.read_text(encoding="utf-8")))
+    text = page.read_text(encoding="utf-8")
+    filled, count = GYM_TABLE.subn(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", text)
+    if count != 1:
+        raise ValueError(f"{page} must have one `<!-- measured: gym -->` block, but has {count}")
+    page.write_text(filled, encoding="utf-8")
 
 
 def pages(measured: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
@@ -273,6 +306,7 @@ def main() -> int:
     for path, text in pages(read_measured()).items():
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
+    write_gym_table()
     for name in infos():
         picture = DOCS / "images" / f"{name}.png"
         if options.redraw or not picture.exists():

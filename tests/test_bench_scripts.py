@@ -204,3 +204,30 @@ def test_memories_are_measured_beside_torchs(
     assert {"nn.LSTM", "nn.LSTMCell", *recurrent.OURS} == step["seconds"].keys()
     assert segments["rows"] == 2 * recurrent.HORIZON
     assert {*recurrent.OURS} < segments["seconds"].keys()
+
+
+def test_processes_are_compared_by_their_median_iteration(
+    bars: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = importlib.import_module("ranks")
+    rates = {1: [1, 1, 1, 90, 100, 500], 2: [1, 1, 1, 190, 200, 800]}
+    commands: list[list[str]] = []
+
+    def run(command: list[str], threads: int) -> str:
+        commands.append(command)
+        if "--exchange" in command:
+            return 'a warning\n{"64 x 64": {"flat": 1e-4, "DDP": 2e-4}}\n'
+        folder = Path(command[command.index("--checkpoint-dir") + 1]) / "squared"
+        folder.mkdir()
+        rows = rates[2 if "--nproc_per_node=2" in command else 1]
+        (folder / "metrics.jsonl").write_text("".join(f'{{"sps": {row}}}\n' for row in rows))
+        return ""
+
+    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(sys, "argv", ["ranks.py", "--env", "squared", "--rounds", "1"])
+    ranks.main()
+
+    told = capsys.readouterr().out
+    assert "squared: 2 processes are 2.00 times as fast as one" in told
+    assert "64 x 64: flat 100 us, DDP 200 us" in told
+    assert [word.endswith("train_template.py") for word in commands[0]].count(True) == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from faulty import Faulty, nothing_left, watchdog
 from make_and_close import run
+from train_long import run as train
 
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization import Multiprocessing
@@ -82,3 +84,10 @@ def test_many_steps_take_no_more_memory() -> None:
         last = [process.memory_info().rss for process in processes]
     for before, after in zip(first, last, strict=True):
         assert after < before + 4e6
+
+
+def test_many_iterations_take_no_more_memory(tmp_path: Path) -> None:
+    with watchdog(300), nothing_left():
+        first, last = train(200, tmp_path)
+    assert last[:4] == first[:4]
+    assert last.megabytes < first.megabytes + 4

@@ -138,6 +138,7 @@ def collect_async(
                 _note_starts(stage, state, batch.slots, rollout.steps)
             stage.observations[where, times] = observations
             stage.masks[where, times] = masks
+            stage.all_present = stage.all_present and bool(batch.masks.all())
             stage.resets[where, times] = resets[slots]
             action_masks = None
             if stage.action_masks is not None:
@@ -201,6 +202,8 @@ def _absorb(
         stage.final_values[where, times] = 0.0
         index = torch.from_numpy(answered).to(device)
         ends = torch.from_numpy(ended).to(device)
+        left = ~stage.masks[where, times] & resets[index]  # at an end, and not yet back: no memory
+        ends = ends | left
         resets[index] = ends
     cut = answered[batch.truncations[chosen]]
     if len(cut):
@@ -213,7 +216,7 @@ def _absorb(
             at = torch.from_numpy(rollout.steps[cut]).to(device)
             value = policy_step(policy, final, memory, spaces, stage.agent_ids[rows]).value
             stage.final_values[rows, at] = value.float()
-    if state is not None and ended.any():
+    if state is not None and (ended.any() or not stage.all_present):
         _write(state, index, reset_state(map_state(lambda part: part[index], state), ends))
     rollout.steps[answered] += 1
 

@@ -183,13 +183,16 @@ def collect(
             rollout.terminals[rows, t] = _to(device, batch.terminals)
             rollout.truncations[rows, t] = _to(device, batch.truncations)
             ended = batch.terminals | batch.truncations
-            part.resets = _to(device, ended)
+            resets = _to(device, ended)
+            if not rollout.all_present:  # who left at an end must come back without a memory
+                resets = resets | (part.resets & ~rollout.masks[rows, t])
+            part.resets = resets
         if batch.truncations.any():
             with in_forward:
                 rollout.final_values[rows, t] = _final_values(
                     vecenv, policy, spaces, part, device, normalise
                 )
-        if part.state is not None and ended.any():
+        if part.state is not None and (ended.any() or not rollout.all_present):
             part.state = reset_state(part.state, part.resets)
 
     for stretch in range(rollout.num_stretches):

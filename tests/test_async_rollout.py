@@ -88,6 +88,34 @@ class Recalling(nn.Module):
         return torch.zeros(len(obs), 2) + self.weight, obs[:, 0], (count + 1,)
 
 
+class Leaving(Shuffled):
+    """After an end its slot is empty for two steps."""
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        within = self.ticks[batch.slots] % LENGTH
+        return batch._replace(masks=~((self.ticks[batch.slots] >= LENGTH) & (within < 2)))
+
+
+def test_who_left_at_an_end_comes_back_without_a_memory() -> None:
+    env, policy, cpu = Leaving(), Recalling(), torch.device("cpu")
+    env.reset(seed=0)
+    spaces = policy_spaces(env)
+    shape = BatchShape(segments=40, horizon=2 * LENGTH + 3, minibatch_segments=40)
+    rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
+    rng = torch.Generator().manual_seed(0)
+    named: dict[str, Any] = {"generator": rng, "profiler": Profiler()}
+    collect_async(env, policy, spaces, rollout, begin(env, cpu), **named)
+
+    ticks = rollout.observations[..., 0] - GAP * rollout.slots[:, None]
+    first = ticks[:, 0] == 0
+    assert first.sum() >= env.num_agents
+    begun = rollout.resets[first]
+    # steps 7 and 8 are empty, and so are 14 and 15: a memory is empty before 7, 8, 9, 14, 15, 16
+    wanted = [0, 7, 8, 9, 14, 15, 16]
+    assert (begun == torch.tensor([t in wanted for t in range(2 * LENGTH + 3)])).all()
+
+
 @pytest.fixture(scope="module")
 def rollouts() -> list[dict[str, Any]]:
     """Return the parts of three rollouts in a row."""

@@ -121,6 +121,24 @@ def test_a_truncated_memory_goes_into_the_final_value() -> None:
     assert rollout.bootstrap.tolist() == [12]
 
 
+def test_who_left_at_an_end_comes_back_without_a_memory() -> None:
+    # the episode ends with step 1; the slot is empty before steps 2 and 3, yet its rows are seen.
+    # In its new episode, from step 4 on, the sums are 4, 4+5, 4+5+6
+    vecenv = scripted(lambda: Scripted(terminals=[1], absences=[2, 3]))
+    rollout = Collector(vecenv, Adding(), horizon=3, stretches=2)()
+    assert rollout.resets.int().tolist() == [[1, 0, 1], [1, 1, 0]]
+    assert rollout.values[1, 1:].tolist() == [4, 9]
+    assert rollout.bootstrap[1] == 15
+
+
+def test_who_is_away_for_a_step_amid_an_episode_keeps_its_memory() -> None:
+    # as agents do that wait for their turn: sums of all rows, 0, 0+1, 0+1+2, ...
+    vecenv = scripted(lambda: Scripted(absences=[1, 2]))
+    rollout = Collector(vecenv, Adding(), horizon=5)()
+    assert rollout.resets.int().tolist() == [[1, 0, 0, 0, 0]]
+    assert rollout.values.tolist() == [[0, 1, 3, 6, 10]]
+
+
 def test_states_before_each_stretch_are_kept() -> None:
     vecenv = scripted(lambda: Scripted(terminals=[1]), Scripted)
     collector = Collector(vecenv, Adding(), horizon=2, stretches=2)

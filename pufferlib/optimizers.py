@@ -65,7 +65,7 @@ class Adam(torch.optim.Optimizer):
         means = [state["exp_avg"] for state in states]
         squares = [state["exp_avg_sq"] for state in states]
         lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
-        if parameters[0].device.type in _FUSED:
+        if all(p.device.type in _FUSED and p.dtype == torch.float32 for p in parameters):
             torch._fused_adam_(
                 parameters,
                 grads,
@@ -86,10 +86,12 @@ class Adam(torch.optim.Optimizer):
             return
         keep = 1.0 if veto is None else 1 - veto
         for p, grad, mean, square in zip(parameters, grads, means, squares, strict=True):
-            grad = _sound(grad, scale, veto)
-            mean += (grad - mean) * ((1 - beta1) * keep)
-            square += (grad.square() - square) * ((1 - beta2) * keep)
-            spread = (square / (1 - beta2**step)).sqrt() + eps
+            wide = torch.promote_types(p.dtype, torch.float32)  # halves are too coarse to sum in
+            grad = _sound(grad.to(wide), scale, veto)
+            first, second = mean.to(wide), square.to(wide)
+            mean.copy_(first + (grad - first) * ((1 - beta1) * keep))
+            square.copy_(second + (grad.square() - second) * ((1 - beta2) * keep))
+            spread = (square.to(wide) / (1 - beta2**step).clamp(min=1e-8)).sqrt() + eps
             p -= mean / spread * (lr * keep / (1 - beta1**step).clamp(min=1e-8))
 
     def _shared_step(self, group: dict[str, Any]) -> Tensor:

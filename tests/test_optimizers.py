@@ -24,7 +24,8 @@ def network() -> nn.Sequential:
 def gradients(policy: nn.Module, seed: int, scale: float = 1.0) -> None:
     rng = torch.Generator().manual_seed(seed)
     for parameter in policy.parameters():
-        parameter.grad = scale * torch.randn(parameter.shape, generator=rng)
+        grad = scale * torch.randn(parameter.shape, generator=rng)
+        parameter.grad = grad.to(parameter.dtype)
 
 
 def differences(one: nn.Module, other: nn.Module) -> float:
@@ -52,6 +53,32 @@ def test_adam_is_that_of_torch_with_gradients_clipped_before() -> None:
 
     assert differences(ours, network()) > 0.05
     assert differences(ours, theirs) < 2e-6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.bfloat16, 0.02), (torch.float16, 0.02)]
+)
+def test_adam_takes_parameters_of_any_precision(dtype: torch.dtype, tolerance: float) -> None:
+    ours, theirs = network().to(dtype), network().to(dtype)
+    adam = Adam(ours.parameters(), lr=0.01)
+    reference = torch.optim.Adam(theirs.parameters(), lr=0.01, eps=1e-5)
+    for seed in range(10):
+        for policy in (ours, theirs):
+            gradients(policy, seed, 0.5 if policy is theirs else 1.0)
+        reference.step()
+        adam.step(torch.tensor(2.0), torch.zeros(()))
+
+    assert all(parameter.dtype == dtype for parameter in ours.parameters())
+    assert differences(ours, network().to(dtype)) > 0.03
+    assert differences(ours, theirs) < tolerance
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_veto_on_the_very_first_update_leaves_everything() -> None:
+    policy = network()
+    gradients(policy, 0, math.nan)
+    Adam(policy.parameters(), 0.1).step(torch.tensor(math.nan), torch.ones(()))
+    assert differences(policy, network()) == 0
 
 
 @pytest.mark.usefixtures("kernel")

@@ -166,7 +166,8 @@ class Wrapper:
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """Reset the env within."""
-        return self._note_reset(self.env.reset(*args, **kwargs))
+        observations = self.env.reset(*args, **kwargs)
+        return self._note_reset(observations) if type(self).reset is Wrapper.reset else observations
 
     def step(self, action: Any) -> Any:
         """Step the env within."""
@@ -190,6 +191,9 @@ class Wrapper:
             raise AttributeError(f"{type(self).__name__} must call `super().__init__(env)` first")
         if name in _DERIVED and "_vecenv" in self.__dict__:
             return getattr(self._vecenv, name)
+        other = _ALIASES.get(name)  # a wrapper that has set one of two names has set both
+        if other is not None and (other in self.__dict__ or hasattr(type(self), other)):
+            return getattr(self, other)
         if name in ("batches", "batch_slots") and hasattr(self.env, "wrapped_by"):
             return getattr(self.env.wrapped_by(self), name)  # its `step` is one of all slots
         return getattr(self.env, name)
@@ -204,6 +208,9 @@ class Wrapper:
         return f"{type(self).__name__}({self.env!r})"
 
 
+_ALIASES = {f"single_{noun}_space": f"{noun}_space" for noun in ("observation", "action")}
+_ALIASES |= {whole: single for single, whole in _ALIASES.items()}
+
 # what a vector env derives from its `step`; behind a wrapper it comes from the wrapper's
 _DERIVED = frozenset(
     {"send", "recv", "drain_metrics", "snapshot", "restore", *_ROWS} - {"actions", "action_masks"}
@@ -213,7 +220,9 @@ _DERIVED = frozenset(
 def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reset)
     def noted(self: Wrapper, *args: Any, **kwargs: Any) -> Any:
-        return self._note_reset(reset(self, *args, **kwargs))
+        observations = reset(self, *args, **kwargs)
+        is_last = type(self).reset is noted  # else a subclass called it, and may change them still
+        return self._note_reset(observations) if is_last else observations
 
     return noted
 

@@ -417,6 +417,73 @@ def test_a_wrapper_around_a_vector_is_stepped_by_the_halves_too() -> None:
     assert counted_twice.keys() == counted.keys()
 
 
+@pytest.mark.parametrize("alias", ["observation_space", "single_observation_space"])
+def test_a_space_of_the_wrappers_own_goes_by_both_names(alias: str) -> None:
+    class Narrow(Wrapper):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            setattr(self, alias, Box(-1, 1, (2,), np.float32))
+
+        def reset(self, *args: Any, **kwargs: Any) -> Any:
+            return super().reset(*args, **kwargs)[:, :2]
+
+        def step(self, action: Any) -> Any:
+            observation, *rest = super().step(action)
+            return observation[:, :2], *rest
+
+    vecenv = Narrow(pufferlib.make("cartpole", num_envs=4, num_workers=1))
+    assert vecenv.observation_space.shape == vecenv.single_observation_space.shape == (2,)
+    assert vecenv.single_action_space == vecenv.env.action_space
+    trainer = pufferlib.PuffeRL(vecenv, batch_size=32, device="cpu", dashboard="off")
+    trainer.evaluate()
+    assert trainer.rollout.observations.shape == (4, 8, 2)
+    assert trainer.train()["updates"] == 16
+
+
+class Counting(VectorEnv):
+    """Written with `reset` and `step` alone; episodes of three steps, every other one cut short."""
+
+    def __init__(self) -> None:
+        self.num_envs = 2
+        self.observation_space, self.action_space = Box(0, 9, (1,), np.float32), Discrete(2)
+
+    def reset(self) -> Any:
+        self.ticks = 0
+        return np.zeros((2, 1))
+
+    def step(self, actions: Any) -> Any:
+        self.ticks += 1
+        ends = np.full(2, self.ticks % 3 == 0)
+        info = {"TimeLimit.truncated": self.ticks % 6 == 0, "final_observation": [9.0]}
+        return np.full((2, 1), self.ticks % 3), np.ones(2), ends, [info, info]
+
+
+def test_a_wrapper_around_a_vector_of_ones_own_is_stepped_by_the_halves_too() -> None:
+    vecenv = Doubled(Counting())
+    vecenv.reset()
+    vecenv.recv()
+    ends = []
+    for _ in range(6):
+        vecenv.send(np.zeros(2))
+        batch = vecenv.recv()
+        ends.append((bool(batch.terminals.all()), bool(batch.truncations.all())))
+    assert ends == [(False, False)] * 2 + [(True, False)] + [(False, False)] * 2 + [(False, True)]
+    assert (vecenv.final_observations == 9).all()
+    assert vecenv.drain_metrics()["mean_reward"] == 6
+
+
+def test_infos_of_a_vector_of_ones_own_are_one_for_each_slot() -> None:
+    class Joined(Counting):
+        def step(self, actions: Any) -> Any:
+            return *super().step(actions)[:3], {"score": np.ones(2)}
+
+    vecenv = Joined()
+    vecenv.reset()
+    vecenv.recv()
+    with pytest.raises(EnvError, match="`infos` of Joined must be a list with a dict for each"):
+        vecenv.send(np.zeros(2))
+
+
 def test_final_observations_pass_a_wrapper_that_leaves_observations_alone() -> None:
     vecenv = Doubled(pufferlib.make("cartpole", num_envs=2, max_steps=5))
     vecenv.reset(seed=0)

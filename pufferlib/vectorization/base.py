@@ -222,6 +222,8 @@ class VectorEnv:
         ended = self._as_rows("dones", dones)
         self.truncations = np.zeros_like(ended)
         self.final_observations = self.observations
+        if infos and isinstance(infos, Mapping):
+            raise self._misfit("infos", "a list with a dict for each slot", "one dict for all")
         for slot, info in enumerate(infos or ()):
             if ended[slot] and info.get("TimeLimit.truncated", False):
                 self.truncations[slot] = True
@@ -494,6 +496,8 @@ class WrappedVectorEnv(VectorEnv):
         return result
 
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
+        if type(self._inner)._as_batch is VectorEnv._as_batch:
+            return super()._as_batch(observations, rewards, dones, infos)  # all is in what it says
         before = self.observations
         self.observations = self._as_rows("observations", observations)
         self.rewards = self._as_rows("rewards", rewards)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 import safetensors
 import safetensors.torch
@@ -45,11 +46,16 @@ def save(
     facts: Mapping[str, Any],
     metadata: Any = None,
 ) -> None:
-    """Write a checkpoint to `path`; an older file there stays whole until the new one is."""
+    """Write a checkpoint to `path`; an older file there stays whole until the new one is.
+
+    Of `metadata` JSON keeps the values: tuples become lists, keys text, NumPy's numbers plain ones.
+    """
     path = Path(path)
+    if not path.name:
+        raise CheckpointError(f"`path` must name a file, but got {str(path)!r}.")
     own = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
     try:
-        body = json.dumps({"facts": dict(facts), "metadata": metadata})
+        body = json.dumps({"facts": dict(facts), "metadata": metadata}, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"`metadata` must be JSON values, but {error}.") from None
     header = json.dumps({"schema": SCHEMA, "checksum": _checksum(own, body), "body": body})
@@ -95,6 +101,13 @@ def load(path: str | Path, max_bytes: int | None = None) -> Checkpoint:
         return Checkpoint(tensors, dict(parts["facts"]), parts["metadata"])
     except _MALFORMED as error:
         raise CheckpointError(f"{path} is not a checkpoint: {_one_line(error)}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of NumPy and torch, which scores often are, as JSON can hold them."""
+    if isinstance(value, np.generic | np.ndarray | Tensor):
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__}")
 
 
 def _header_size(data: bytes) -> int:

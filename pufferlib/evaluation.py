@@ -14,6 +14,7 @@ from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
 from pufferlib.pytorch import (
     env_actions,
+    in_eval_mode,
     mode,
     policy_spaces,
     policy_step,
@@ -50,12 +51,8 @@ def evaluate_policy(
     """
     if episodes < 1:
         raise UsageError(f"`episodes` must be at least 1, but got {episodes}.")
-    was_training = policy.training
-    policy.eval()
-    try:
+    with in_eval_mode(policy):
         return _play(env, policy, episodes, deterministic, seed, normalise, on_frame, on_progress)
-    finally:
-        policy.train(was_training)
 
 
 def _play(
@@ -79,6 +76,7 @@ def _play(
     env.reset()
     batch = env.recv()
     state: Any = None
+    fresh = np.ones(env.num_agents, dtype=np.bool_)  # whose memory is to be empty
     while left[present].any() or not present.any():  # a slot that is always absent plays nothing
         if on_frame is not None:
             picture = env.render(0)
@@ -89,8 +87,9 @@ def _play(
             observations = normalise(observations)
         masks = env.action_masks
         legal = None if masks is None else torch.from_numpy(masks).to(device)
-        present |= batch.masks
-        ticks += batch.masks
+        here = batch.masks.copy()
+        present |= here
+        ticks += here
         output = policy_step(policy, observations, state, spaces)
         if deterministic:
             actions = mode(output, spaces.action, legal)
@@ -101,8 +100,11 @@ def _play(
         batch = env.recv()
         running += batch.rewards
         ended = batch.terminals | batch.truncations
+        fresh = ended | (fresh & ~here)  # who left at an end must come back without a memory
+        state = output.state
+        if fresh.any():
+            state = reset_state(state, torch.from_numpy(fresh).to(device))
         if ended.any():
-            state = reset_state(output.state, torch.from_numpy(ended).to(device))
             counted = np.flatnonzero(ended & (left > 0))
             for slot in counted:
                 stats.add(running[slot], ticks[slot])
@@ -110,8 +112,6 @@ def _play(
             left[counted] -= 1
             running[ended], ticks[ended] = 0, 0
             stats.merge(_metrics(env.drain_metrics(), len(counted)))
-        else:
-            state = output.state
         if on_progress is not None:
             on_progress(stats.episodes)
     return {**stats.means(), "std_reward": float(np.std(returns))}

@@ -58,6 +58,14 @@ class Learner:
         self.world, self._rng = world, rng
         self.runner = _compiled(policy, config.compile, device)
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        for name, module in policy.named_modules():
+            if getattr(module, "sparse", False) and isinstance(
+                module, nn.Embedding | nn.EmbeddingBag
+            ):
+                raise UsageError(
+                    f"`policy` must have dense gradients, but `{name}` has sparse ones. "
+                    "Try sparse=False."
+                )
         if not self.parameters:
             raise UsageError("`policy` must have parameters that require gradients, but has none.")
         rate, eps = config.learning_rate, config.adam_eps
@@ -228,13 +236,13 @@ class Learner:
             minibatch = minibatch._replace(advantages=normalised)
         if pieces == 1 and world.size == 1:
             parts = self._loss(minibatch, now)
-            parts.loss.backward()  # type: ignore[no-untyped-call]
+            _backward(parts.loss)
             return torch.stack(parts[1:])
         size = world.sum_(torch.as_tensor(minibatch.size, dtype=torch.float32, device=self.device))
         losses = [torch.zeros(len(LOSSES), device=self.device)]
         for piece in minibatch.split(pieces):
             parts, share = self._loss(piece, now), piece.size / size
-            (parts.loss * share).backward()  # type: ignore[no-untyped-call]
+            _backward(parts.loss * share)
             losses.append(torch.stack(parts[1:]) * share)
         return torch.stack(losses).sum(0)
 
@@ -281,11 +289,20 @@ class Learner:
     def _step(self) -> Tensor:
         """Clip the gradients, let the optimizer use them if they are finite; return their norm."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))).float()
         limit = self.config.max_grad_norm
         scale = None if limit is None else (norm / limit).clamp(min=1)
         self.optimizer.step(scale, veto=norm.isfinite().logical_not().float())
         return norm
+
+
+def _backward(loss: Tensor) -> None:
+    if not loss.requires_grad:
+        raise UsageError(
+            "`forward` must return tensors that depend on the parameters, but no gradient reaches "
+            "those. Try it without `torch.no_grad()` and `detach()`."
+        )
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def _compiled(policy: nn.Module, wanted: str, device: torch.device) -> nn.Module:

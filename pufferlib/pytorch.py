@@ -26,14 +26,17 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from pufferlib.distributions import (
     PolicyOutput,
@@ -75,9 +78,11 @@ __all__ = [
     "env_actions",
     "evaluate_actions",
     "feature_size",
+    "in_eval_mode",
     "layer_init",
     "map_state",
     "mode",
+    "observation_rows",
     "policy_sequence",
     "policy_spaces",
     "policy_step",
@@ -116,11 +121,11 @@ def layer_init(layer: LayerT, std: float = math.sqrt(2), bias: float = 0.0) -> L
 
 def policy_spaces(env: Any) -> PolicySpaces:
     """Lay out the spaces of one agent of `env`, be it a single env or a vector env."""
-    spaces: list[Any] = [
-        getattr(env, f"single_{name}_space", None) or getattr(env, f"{name}_space", None)
-        for name in ("observation", "action")
-    ]
-    if None in spaces:
+    spaces: list[Any] = []
+    for noun in ("observation", "action"):
+        space = getattr(env, f"single_{noun}_space", None)  # some spaces have a length, even of 0
+        spaces.append(getattr(env, f"{noun}_space", None) if space is None else space)
+    if any(space is None for space in spaces):
         raise UsageError(
             "`env` must have `observation_space` and `action_space`, but got "
             f"{type(env).__name__}. Try what `pufferlib.make` returns."
@@ -146,6 +151,59 @@ def unflatten_observations(flat: Observations, space: Space | ObservationLayout)
     return _tree([(leaf.path, _leaf_view(flat, layout, leaf)) for leaf in layout.leaves])
 
 
+def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[Any]:
+    """Return observations as rows `[B, *shape]`, or as the one row `[*shape]` if they are just one.
+
+    Takes rows and, for a Dict or Tuple space, values of it with leaves `[B, ...]`; all may be
+    tensors. Nothing is cast if that loses more than the precision of a float.
+    """
+    shape = layout.shape
+    if not layout.structured or not isinstance(observations, Mapping | tuple):
+        rows = _array(observations)
+        if rows.shape != shape and rows.shape[1:] != shape:
+            raise UsageError(
+                f"`observations` must have shape {shape}, or that of so many rows, but got "
+                f"{rows.shape}."
+            )
+        return _cast(rows, layout.dtype, "observations")
+    parts = [_array(_at(observations, leaf)) for leaf in layout.leaves]
+    batch = parts[0].shape[: max(0, parts[0].ndim - len(layout.leaves[0].shape))][:1]
+    rows = np.zeros((*batch, *shape), layout.dtype)
+    for leaf, part in zip(layout.leaves, parts, strict=True):
+        name = "observations" + "".join(f"[{key!r}]" for key in leaf.path)
+        if part.shape != (*batch, *leaf.shape):
+            raise UsageError(
+                f"`{name}` must have shape {(*batch, *leaf.shape)}, but got {part.shape}."
+            )
+        layout.view(rows, leaf)[...] = _cast(part, leaf.dtype, name)
+    return rows
+
+
+def _at(tree: Any, leaf: Leaf) -> Any:
+    try:
+        for key in leaf.path:
+            tree = tree[key]
+    except (KeyError, IndexError, TypeError):
+        raise UsageError(f"`observations` must have {list(leaf.path)}, but do not.") from None
+    return tree
+
+
+def _array(part: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
+    except ValueError as error:
+        raise UsageError(f"`observations` must be one array, but {error}.") from None
+
+
+def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+    if part.dtype == dtype:
+        return part
+    cast = part.astype(dtype) if part.dtype.kind in "biuf" else None
+    if cast is None or (dtype.kind != "f" and not np.array_equal(cast, part)):
+        raise UsageError(f"`{name}` must be of dtype {dtype}, but got {part.dtype}.")
+    return cast
+
+
 def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     """Return torch's name for a NumPy dtype."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
@@ -156,7 +214,7 @@ def _leaf_view(rows: Tensor, layout: ObservationLayout, leaf: Leaf) -> Tensor:
     part = rows.narrow(-1, leaf.offset // itemsize, leaf.nbytes // itemsize)
     if leaf.dtype != layout.dtype:
         part = part.view(torch_dtype(leaf.dtype))
-    return part.view(*rows.shape[:-1], *leaf.shape)
+    return part.view((*rows.shape[:-1], *leaf.shape))
 
 
 def _tree(parts: list[tuple[tuple[str | int, ...], Tensor]]) -> Any:
@@ -199,6 +257,12 @@ def policy_step(
     output = policy_output(result, batch, spaces.action)
     if output.state is None:
         return output
+    if not takes_state(policy):  # it would never get back what it remembers
+        names = ", ".join(inspect.signature(type(unwrapped(policy)).forward).parameters)
+        raise UsageError(
+            "`forward` must take `state` where it returns one, but got a state from "
+            f"forward({names}). Try forward(self, observations, state=None)."
+        )
     return output._replace(state=_from_policy(policy, output.state, batch, inputs))
 
 
@@ -258,15 +322,37 @@ def policy_sequence(
     return _joined(steps, state)
 
 
-def prepare_policy(policy: nn.Module) -> nn.Module:
+def prepare_policy(policy: nn.Module, spaces: PolicySpaces | None = None) -> nn.Module:
     """Tie what must be one; return the policy. Call it before an optimizer takes the parameters.
 
     A policy that steps by a cell (`lstm_cell`) and trains by layers of it (`lstm`) would else play
-    with other weights than it learns: the layers get the parameters of the cell.
+    with other weights than it learns: the layers get the parameters of the cell. With `spaces`,
+    lazy layers get their sizes, from two rows of zeros.
     """
+    if spaces is not None and any(map(is_lazy, (*policy.parameters(), *policy.buffers()))):
+        layout, device = spaces.observation, next(policy.parameters()).device
+        rows = torch.zeros(2, *layout.shape, dtype=torch_dtype(layout.dtype), device=device)
+        with torch.no_grad(), in_eval_mode(policy):
+            policy_step(policy, rows, None, spaces)
     if _call_of(policy).two_halves:
         tie_cells(unwrapped(policy))
     return policy
+
+
+@contextmanager
+def in_eval_mode(policy: nn.Module) -> Iterator[None]:
+    """Ask `policy` meanwhile as it is to play: no dropout, running statistics as they are.
+
+    Afterwards every module is in the mode that it was in.
+    """
+    training = [module for module in policy.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def takes_state(policy: nn.Module) -> bool:

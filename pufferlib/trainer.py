@@ -40,8 +40,10 @@ from pufferlib.profiling import Profiler, SystemMonitor
 from pufferlib.pytorch import (
     State,
     env_actions,
+    in_eval_mode,
     map_state,
     mode,
+    observation_rows,
     policy_spaces,
     policy_step,
     prepare_policy,
@@ -81,6 +83,9 @@ class PuffeRL:
         **settings: Any,
     ) -> None:
         _check_env(env)
+        _check_policy(policy)
+        if isinstance(settings.get("device"), torch.device):
+            settings["device"] = str(settings["device"])
         env = as_self_play(env, settings)
         self.world = join_world(str(settings.get("device", "auto")))
         self.config = _fitted_config(settings, env.num_agents * self.world.size)
@@ -92,7 +97,7 @@ class PuffeRL:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             self.policy = (make_policy(env) if policy is None else policy).to(self.device)
-        prepare_policy(self.policy)
+            prepare_policy(self.policy, self.spaces)
         self.world.copy_from_first((*self.policy.parameters(), *self.policy.buffers()))
         # one pass over all segments must not depend on the device, so the order is drawn on the CPU
         self._order_rng = torch.Generator().manual_seed(self.config.seed)
@@ -184,7 +189,7 @@ class PuffeRL:
         self._has_rollout = False
         if hasattr(self.env, "note_policy"):  # self-play
             self.env.note_policy(self.policy, self.iteration, self.observation_norm)
-        with self._learner.autocast():
+        with self._learner.autocast(), in_eval_mode(self.policy):
             self._carry = self._collect(
                 self.env,
                 self._learner.runner,
@@ -251,7 +256,7 @@ class PuffeRL:
             "total_steps": self.num_iterations * self.config.batch_size,
             "sps": self.config.batch_size / elapsed,
             "uptime": self.uptime,
-            "eta": (self.num_iterations - self.iteration) * elapsed,
+            "eta": max(0, self.num_iterations - self.iteration) * elapsed,
             **{key: episodes.pop(key, math.nan) for key in common},
             "episodes": self._num_episodes,
             **{f"env/{key}": value for key, value in episodes.items()},
@@ -310,9 +315,13 @@ class PuffeRL:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        if not (math.isfinite(rate) and rate >= 0):
+        try:
+            number = float(rate)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not (math.isfinite(number) and number >= 0):
             raise UsageError(f"`learning_rate` must be a number of at least 0, but got {rate!r}.")
-        self._learning_rate = float(rate)
+        self._learning_rate = number
 
     @property
     def num_iterations(self) -> int:
@@ -350,29 +359,53 @@ class PuffeRL:
         deterministic: bool = True,
         action_masks: Any = None,
     ) -> tuple[np.ndarray[Any, Any], State]:
-        """Return actions for a batch of observations as the env gives them, and the next state.
+        """Return actions for observations as the env gives them, and the next state.
 
-        `action_masks` are false for what is illegal, one row for each observation.
+        Those of a Dict or Tuple space may be flat rows or values of the space. One observation
+        without a batch gets one action; states have a batch always. Actions are rows that `step`
+        of the env takes. `action_masks` are false for what is illegal, one row for each
+        observation. The policy is asked in eval mode; pass the state on, and None at the beginning
+        of an episode.
         """
-        rows = torch.as_tensor(np.asarray(observations), device=self.device)
+        given = self._rows_to_see(observations)
+        is_one = given.ndim == len(self.spaces.observation.shape)
+        rows = torch.as_tensor(given[None] if is_one else given, device=self.device)
         if self.observation_norm is not None:
             rows = self.observation_norm(rows)
-        legal = None
-        if action_masks is not None:
-            legal = torch.as_tensor(np.asarray(action_masks, dtype=np.bool_), device=self.device)
-        with self._learner.autocast():
+        legal = self._legal(action_masks, len(rows))
+        with self._learner.autocast(), in_eval_mode(self.policy):
             output = policy_step(self._learner.runner, rows, state, self.spaces)
         if deterministic:
             actions = mode(output, self.spaces.action, legal)
         else:
             drawn, _ = sample(output, self.spaces.action, legal, self._sample_rng)
             actions = env_actions(output, self.spaces.action, drawn)
-        return actions.cpu().numpy(), output.state
+        made = actions.cpu().numpy()
+        return (made[0, ...] if is_one else made), output.state
+
+    def _rows_to_see(self, observations: Any) -> np.ndarray[Any, Any]:
+        """Return observations in any form that an env gives them in as rows, or as one row."""
+        layout, ids = self.spaces.observation, getattr(self.env, "agent_ids", None)
+        if ids and isinstance(observations, Mapping) and observations.keys() == set(ids):
+            parts = [observation_rows(observations[id], layout) for id in ids]
+            return np.stack(parts, 1).reshape(-1, *layout.shape)
+        return observation_rows(observations, layout)
+
+    def _legal(self, action_masks: Any, batch: int) -> Tensor | None:
+        if action_masks is None:
+            return None
+        masks = np.asarray(action_masks, dtype=np.bool_)
+        width = sum(self.spaces.action.nvec)
+        if masks.shape not in ((width,), (batch, width)):
+            raise UsageError(
+                f"`action_masks` must have shape {(batch, width)}, but got {masks.shape}."
+            )
+        return torch.as_tensor(masks, device=self.device).expand(batch, width)
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
         """Write all that the run needs to go on to one file, atomically.
 
-        `metadata` is any JSON value; `load_checkpoint` returns it.
+        `metadata` is any JSON value, with numbers of NumPy and torch; `load_checkpoint` returns it.
         """
         tensors, facts = self._tensors(), self._facts()  # all processes have a part in them
         if self.world.is_first:
@@ -391,7 +424,7 @@ class PuffeRL:
         most = 4 * sum(part.nbytes for part in before.values()) + (64 << 20)  # that fits this run
         saved = checkpoint.load(path, None if weights_only else most)
         try:
-            self._check_modules(saved.tensors)
+            self._check_modules(saved.tensors, weights_only)
             if weights_only:
                 self._restore_modules(saved.tensors, ("policy", "observation_norm"))
             else:
@@ -414,6 +447,12 @@ class PuffeRL:
         if "env/state" in tensors:
             self._resume_env(tensors, facts)
         self._restore_modules(tensors, self._modules())
+        kind = facts["train"]["optimizer"]
+        if kind != self.config.optimizer:
+            raise CheckpointError(
+                f"`optimizer` must be {kind!r:.50} to go on from this checkpoint, but is "
+                f"{self.config.optimizer!r}. Try weights_only=True."
+            )
         checkpoint.restore_optimizer(self.optimizer, tensors)
         self._order_rng.set_state(tensors["rng/order"])
         self._sample_rng.set_state(tensors["rng/sample"])
@@ -433,10 +472,16 @@ class PuffeRL:
         if resets.shape != self._carry.resets.shape or resets.dtype != torch.bool:
             raise CheckpointError(
                 f"the checkpoint must be of {len(self._carry.resets)} slots, but has "
-                f"{resets.numel()}. Try the number of envs that it was saved with."
+                f"{resets.numel()}. Try the number of envs that it was saved with, or "
+                "weights_only=True."
             )
         state = checkpoint.unpack(facts["state"], tensors, "state/")
         state = map_state(lambda part: self.world.own_rows(part).to(self.device), state)
+        if self.env.snapshot() is None:
+            raise CheckpointError(
+                "the checkpoint must be of envs like these, but it has their state, which "
+                f"{type(self.env).__name__} cannot take. Try weights_only=True."
+            )
         self.env.restore(self.world.own_rows(tensors["env/state"]).numpy())
         batches = take_batches(self.env)
         self._carry = Carry(batches, state, resets)
@@ -449,15 +494,16 @@ class PuffeRL:
         if state is not None and not (whole and checkpoint.is_alike(shown, after)):
             raise CheckpointError("the checkpoint must hold a state of the policy, but does not.")
 
-    def _check_modules(self, tensors: Mapping[str, Tensor]) -> None:
+    def _check_modules(self, tensors: Mapping[str, Tensor], weights_only: bool) -> None:
         """Raise unless the file has the parameters and statistics of this run, and no others."""
         own = self._modules()
-        if "observation_norm" not in own and any(
-            n.startswith("observation_norm/") for n in tensors
-        ):
-            raise CheckpointError(
-                "`norm_obs` must be true to go on from this checkpoint, but is false."
-            )
+        for option, name in (("norm_obs", "observation_norm"), ("norm_reward", "reward_norm")):
+            is_there = any(key.startswith(f"{name}/") for key in tensors)
+            if is_there != (name in own) and not (weights_only and option == "norm_reward"):
+                raise CheckpointError(
+                    f"`{option}` must be {str(is_there).lower()} to go on from this checkpoint, "
+                    f"but is {str(name in own).lower()}."
+                )
         for name in ("policy", "observation_norm"):
             if name in own:
                 checkpoint.check_module(own[name], tensors, f"{name}/")
@@ -602,6 +648,19 @@ def _check_env(env: Any) -> None:
         )
 
 
+def _check_policy(policy: Any) -> None:
+    if policy is None or isinstance(policy, nn.Module):
+        return
+    if isinstance(policy, type):
+        raise UsageError(
+            f"`policy` must be an nn.Module, but got a class. Try `{policy.__name__}(...)`."
+        )
+    raise UsageError(
+        f"`policy` must be an nn.Module, but got {type(policy).__name__}. "
+        "Try None, which builds one for the spaces."
+    )
+
+
 def _fitted_config(settings: Mapping[str, Any], num_slots: int) -> TrainConfig:
     """Check the settings, and fit to the env and the call what nobody chose."""
     fitted = dict(settings)
@@ -628,12 +687,25 @@ def _device(name: str, world: World) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"`device` must be auto, cpu, cuda or cuda:N, but got {name!r}.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"`device` must be present, but {name!r} is not. Try device='cpu'.")
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):  # each kind has its own way
+        raise UsageError(
+            f"`device` must be present, but {name!r} is not. Try device='cpu'."
+        ) from None
     return device
 
 
 def _as_loggers(logger: Logger | Iterable[Logger] | None) -> list[Logger]:
     if logger is None:
         return []
-    return list(logger) if isinstance(logger, Iterable) else [logger]
+    is_group = isinstance(logger, Iterable) and not isinstance(logger, str)
+    loggers: list[Any] = list(logger) if is_group else [logger]  # type: ignore[arg-type]
+    for each in loggers:
+        if isinstance(each, type) or not isinstance(each, Logger):
+            raise UsageError(
+                "`logger` must have `log(metrics, step)` and `close()`, but got "
+                f"{each if isinstance(each, type) else repr(each)}. "
+                "Try `pufferlib.JsonlLogger(path)`."
+            )
+    return loggers

@@ -20,10 +20,11 @@ from pufferlib.vectorization import Serial
 class Clock(pufferlib.PufferEnv):
     """An episode of `length` steps earns `reward` a step; perf is the reward."""
 
-    def __init__(self, length: int, reward: float, absent: bool = False) -> None:
+    def __init__(self, length: int, reward: float, absent: bool = False, pause: int = 0) -> None:
         self.single_observation_space = Box(0, 100, (1,), np.float32)
         self.single_action_space = Discrete(2)
         self.length, self.reward, self.absent = length, reward, absent
+        self.pause, self.waits = pause, 0  # steps that its slot is empty after an end
         super().__init__()
 
     def reset(self, seed: int | None = None) -> Any:
@@ -33,6 +34,10 @@ class Clock(pufferlib.PufferEnv):
         return self.observations, []
 
     def step(self, actions: Any) -> Any:
+        if self.waits:
+            self.waits -= 1
+            self.masks[:] = not self.waits
+            return self.observations, self.rewards, self.terminals, self.truncations, []
         if not self.absent:
             self.ticks += 1
             self.rewards[:] = self.reward
@@ -40,7 +45,8 @@ class Clock(pufferlib.PufferEnv):
         if self.ticks == self.length:
             self.terminals[:] = True
             infos = [{"perf": self.reward}]
-            self.ticks = 0
+            self.ticks, self.waits = 0, self.pause
+            self.masks[:] = not self.waits
         self.observations[:] = self.ticks
         return self.observations, self.rewards, self.terminals, self.truncations, infos
 
@@ -110,6 +116,14 @@ def test_the_policy_is_asked_in_eval_mode_and_left_as_it_was() -> None:
         assert policy.training == training
 
 
+def test_a_part_that_was_in_eval_mode_stays_in_it() -> None:
+    policy = Coin()
+    policy.add_module("frozen", nn.BatchNorm1d(3).eval())
+    evaluate_policy(clocks((3, 1.0)), policy, episodes=1)
+    assert policy.training
+    assert not policy.get_submodule("frozen").training
+
+
 def test_at_least_one_episode() -> None:
     with pytest.raises(UsageError, match="`episodes` must be at least 1, but got 0"):
         evaluate_policy(clocks((3, 1.0)), Coin(), episodes=0)
@@ -160,7 +174,8 @@ def test_deterministic_play_takes_the_likeliest_legal_action() -> None:
         assert (actions == masks.argmax(1)).all()  # the first column that is open
 
 
-def test_memory_is_reset_between_episodes() -> None:
+@pytest.mark.parametrize(("pause", "steps"), [(0, [1, 2, 3, 1, 2, 3]), (2, [1, 2, 3, 1, 1, 1, 2])])
+def test_memory_is_reset_between_episodes(pause: int, steps: list[int]) -> None:
     seen: list[float] = []
 
     class Counting(nn.Module):
@@ -175,8 +190,8 @@ def test_memory_is_reset_between_episodes() -> None:
             seen.append(float(count[0]))
             return torch.zeros(len(observations), 2), count * self.value, count
 
-    evaluate_policy(clocks((3, 1.0)), Counting(), episodes=2)
-    assert seen == [1, 2, 3, 1, 2, 3]
+    evaluate_policy(clocks((3, 1.0, False, pause)), Counting(), episodes=2)
+    assert seen[: len(steps)] == steps  # a slot that is empty remembers nothing
 
 
 def test_frames_and_progress_are_handed_over() -> None:

@@ -18,10 +18,13 @@ from pufferlib.pytorch import (
     PolicyOutput,
     PolicySpaces,
     evaluate_actions,
+    in_eval_mode,
     layer_init,
+    observation_rows,
     policy_sequence,
     policy_spaces,
     policy_step,
+    prepare_policy,
     reset_state,
     takes_state,
     unflatten_observations,
@@ -157,9 +160,96 @@ LOGITS = torch.arange(20.0).view(4, 5)
 VALUE = torch.arange(4.0)
 
 
+class Remembers(Returns):
+    """The same, with a memory."""
+
+    def forward(self, observations: Any, state: Any = None) -> Any:
+        return self.result
+
+
 def test_a_state_without_the_batch_is_refused() -> None:
+    policy = Remembers((LOGITS, VALUE, torch.zeros(1, 5, 8)))
     with pytest.raises(UsageError, match=r"batch of 4.*shape \(1, 5, 8\)"):
-        output_of((LOGITS, VALUE, torch.zeros(1, 5, 8)), Discrete(5))
+        policy_step(policy, torch.zeros(4, 3), None, spaces_of(Discrete(5)))
+
+
+def test_a_state_that_the_policy_would_never_get_back_is_refused() -> None:
+    class Forgets(Returns):
+        def forward(self, observations: Any, hidden: Any = None) -> Any:
+            return self.result
+
+    policy = Forgets((LOGITS, VALUE, torch.zeros(4, 8)))
+    with pytest.raises(UsageError, match=r"must take `state`.*forward\(self, observations, hidden"):
+        policy_step(policy, torch.zeros(4, 3), None, spaces_of(Discrete(5)))
+
+
+def test_lazy_layers_get_their_sizes_before_an_optimizer_asks_for_them() -> None:
+    policy = nn.Sequential(nn.LazyLinear(16), nn.LazyBatchNorm1d(), Heads())
+    prepare_policy(policy, spaces_of(Discrete(5)))
+    assert policy[0].weight.shape == (16, 3)
+    assert [part.training for part in policy] == [True] * 3
+    assert policy[1].num_batches_tracked == 0
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic = nn.LazyLinear(5), nn.LazyLinear(1)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.actor(features), self.critic(features)
+
+
+def test_eval_mode_is_left_as_it_was_found() -> None:
+    policy = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
+    with in_eval_mode(policy):
+        assert not any(part.training for part in policy.modules())
+    assert [part.training for part in policy.modules()] == [True, True, False]
+
+
+# --- observations of people -----------------------------------------------------------------------
+
+SEEN = Dict({"image": Box(0, 255, (2, 2), np.uint8), "place": Tuple((OBS, Discrete(9, start=4)))})
+
+
+def seen(batch: tuple[int, ...]) -> dict[str, Any]:
+    image = np.arange(4 * int(np.prod(batch))).reshape(*batch, 2, 2)  # int64 holds bytes as well
+    return {"image": image, "place": (np.full((*batch, 3), 0.5), np.full(batch, 7))}
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (5,)])
+def test_values_of_a_structured_space_become_its_rows(batch: tuple[int, ...]) -> None:
+    layout, value = observation_layout(SEEN), seen(batch)
+    rows = observation_rows(value, layout)
+    assert rows.shape == (*batch, *layout.shape)
+    parts = unflatten_observations(torch.from_numpy(rows), SEEN)
+    assert_close(parts["image"], torch.from_numpy(value["image"]).to(torch.uint8))
+    assert (parts["place"][0] == 0.5).all()
+    assert (parts["place"][1] == 7).all()
+    assert (observation_rows(torch.from_numpy(rows), layout) == rows).all()  # and rows stay rows
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "said"),
+    [
+        (OBS, np.zeros((4, 5)), r"must have shape \(3,\), or .* but got \(4, 5\)"),
+        (OBS, [[0, 0, 0], [0]], "must be one array"),
+        (OBS, "text", r"must have shape \(3,\)"),
+        (OBS, ["a", "b", "c"], "must be of dtype float32, but got <U1"),
+        (Box(0, 255, (3,), np.uint8), [0.5, 0, 0], "must be of dtype uint8, but got float64"),
+        (SEEN, {"image": np.zeros((4, 2, 2))}, r"must have \['place', 0\]"),
+        (
+            SEEN,
+            {**seen((4,)), "image": np.zeros((3, 2, 2))},
+            r"`observations\['place'\]\[0\]` must",
+        ),
+        (SEEN, {**seen((4,)), "image": np.full((4, 2, 2), 300)}, r"\['image'\]` must be of dtype"),
+    ],
+)
+def test_what_no_policy_could_see_is_told_in_one_line(space: Any, given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        observation_rows(given, observation_layout(space))
+    assert "\n" not in str(caught.value)
 
 
 def test_dict_observations_reach_the_policy_as_a_dict() -> None:

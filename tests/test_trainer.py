@@ -219,6 +219,85 @@ def test_what_is_no_vector_env_is_told_in_one_line(env: Any) -> None:
         PuffeRL(env)
 
 
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (TenTimes, r"must be an nn.Module, but got a class. Try `TenTimes\(...\)`"),
+        (lambda rows: rows, "must be an nn.Module, but got function"),
+        (
+            nn.Sequential(nn.Embedding(3, 4, sparse=True), TenTimes()),
+            "must have dense gradients, but `0` has sparse ones. Try sparse=False",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_told_in_one_line(policy: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=f"`policy` {said}") as caught:
+        small(cartpole(), policy)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_policy_that_lets_no_gradient_through_is_told() -> None:
+    class Detached(TenTimes):
+        def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+            logits, values = super().forward(observations)
+            return logits.detach(), values.detach()
+
+    trainer = small(cartpole(), Detached())
+    trainer.evaluate()
+    with pytest.raises(UsageError, match=r"no gradient reaches those. Try it without"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("logger", ["wandb", pufferlib.NoLogger, [None], 3])
+def test_what_is_no_logger_is_told_before_the_run(logger: Any) -> None:
+    with pytest.raises(UsageError, match="`logger` must have `log"):
+        small(cartpole(), logger=logger)
+
+
+def test_a_device_may_be_torchs_own() -> None:
+    assert small(cartpole(), device=torch.device("cpu")).device.type == "cpu"
+
+
+def test_a_device_that_torch_has_no_part_for_is_told() -> None:
+    if torch.backends.mps.is_available():
+        pytest.skip("it has")
+    with pytest.raises(UsageError, match="`device` must be present, but 'mps' is not"):
+        small(cartpole(), device="mps")
+
+
+class Moody(TenTimes):
+    """Has layers that are others in training, and records the mode it was asked in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5))
+        self.actor = nn.Linear(16, 2)
+        self.modes: list[bool] = []
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        self.modes.append(self.training)
+        features = self.body(observations)
+        return self.actor(features), features[:, 0] * self.factor
+
+
+@pytest.mark.parametrize("num_envs", [8, 1])
+def test_a_policy_plays_in_eval_mode_and_learns_in_train_mode(num_envs: int) -> None:
+    policy, vecenv = Moody(), cartpole(num_envs)
+    trainer = small(vecenv, policy)
+    trainer.evaluate()
+    assert set(policy.modes) == {False}
+    assert policy.body[1].num_batches_tracked == 0
+    policy.modes.clear()
+    trainer.train()
+    assert set(policy.modes) == {True}
+    seen = policy.body[1].num_batches_tracked.item()
+    assert seen > 0
+    first, second = (trainer.predict(vecenv.observations)[0] for _ in range(2))
+    assert (first == second).all()
+    assert policy.body[1].num_batches_tracked == seen
+    assert policy.training
+
+
 def test_a_policy_without_parameters_is_told() -> None:
     with pytest.raises(UsageError, match="`policy` must have parameters that require gradients"):
         PuffeRL(cartpole(), nn.Identity(), dashboard="off")
@@ -514,6 +593,49 @@ def test_predict_gives_actions_and_the_next_state() -> None:
     again, _ = trainer.predict(vecenv.observations)
     assert (actions == again).all()
     vecenv.send(trainer.predict(vecenv.observations, state, deterministic=False)[0])
+
+
+def test_predict_takes_one_observation_as_well_as_many() -> None:
+    vecenv = cartpole()
+    trainer = small(vecenv)
+    actions, _ = trainer.predict(vecenv.observations)
+    one, _ = trainer.predict(vecenv.observations[3])
+    assert one.shape == ()
+    assert one == actions[3]
+    masks = np.array([False, True])
+    assert trainer.predict(vecenv.observations, action_masks=masks)[0].tolist() == [1] * 8
+    with pytest.raises(UsageError, match=r"`action_masks` must have shape \(8, 2\), but got \(3,"):
+        trainer.predict(vecenv.observations, action_masks=np.ones((3, 2)))
+
+
+class Talking(pufferlib.PufferEnv):
+    """Two agents that are spoken to by name, and see a dict."""
+
+    def __init__(self, buf: Any = None) -> None:
+        self.num_agents, self.agents = 2, ["left", "right"]
+        self.single_observation_space = self.make_space({"place": (2,), "picture": (4, 4, 3)})
+        self.single_action_space = Discrete(3)
+        super().__init__(buf)
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.rng = np.random.default_rng(seed)
+        return {id: self.single_observation_space.sample() for id in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        dones = {**dict.fromkeys(self.agents, False), "__all__": False}
+        return self.reset(1), dict.fromkeys(self.agents, 0.0), dones, {}
+
+
+def test_predict_takes_what_an_env_of_agents_with_names_answers() -> None:
+    vecenv = pufferlib.emulate(Talking, num_envs=3, backend="serial")
+    trainer = small(vecenv, batch_size=96)
+    named = vecenv.reset(seed=1)
+    assert named.keys() == {"left", "right"}
+    rows, _ = trainer.predict(vecenv.observations)
+    by_name, _ = trainer.predict(named)
+    assert (rows == by_name).all()
+    one = vecenv.observation_space.sample()
+    assert trainer.predict(one)[0].shape == ()
 
 
 # ---- Repeating -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "puffer.h"
 
@@ -41,6 +42,7 @@ typedef struct {
 
 struct PufPool {
     int32_t num_workers;
+    pid_t owner;                       // a fork of that process has no helpers
     bool apart;                        // the caller is no worker
     unsigned num_begun, num_finished;  // the caller's own counts; job k lies in jobs[k % NUM_JOBS]
     Job jobs[NUM_JOBS];
@@ -60,6 +62,8 @@ static inline void pause_briefly(void) {
     __asm__ volatile("yield");
 #endif
 }
+
+static bool is_forked(const PufPool* pool) { return getpid() != pool->owner; }
 
 static uint64_t packed(int32_t next, int32_t last) {
     return (uint64_t)(uint32_t)next << 32 | (uint32_t)last;
@@ -137,7 +141,7 @@ PufPool* puf_pool_create(int32_t num_workers, bool apart) {
         puf_fail(PUF_NO_MEMORY, "cannot allocate a thread pool");
         return NULL;
     }
-    *pool = (PufPool){.num_workers = num_workers, .apart = apart};
+    *pool = (PufPool){.num_workers = num_workers, .owner = getpid(), .apart = apart};
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->finished, NULL);
@@ -181,6 +185,7 @@ void puf_pool_begin(PufPool* pool, int32_t first, int32_t num_items, PufJob run,
 
 void puf_pool_finish(PufPool* pool) {
     Job* job = &pool->jobs[++pool->num_finished % NUM_JOBS];
+    if (is_forked(pool)) return;
     for (int32_t i = 0; i < SPINS; i++) {
         if (!atomic_load_explicit(&job->left, memory_order_acquire)) return;
         pause_briefly();
@@ -193,7 +198,7 @@ void puf_pool_finish(PufPool* pool) {
 
 void puf_pool_run(PufPool* pool, int32_t num_items, PufJob run, void* context) {
     if (num_items < 1) return;
-    if (pool->num_workers == 1 && !pool->apart) {
+    if ((pool->num_workers == 1 && !pool->apart) || is_forked(pool)) {
         for (int32_t item = 0; item < num_items; item++) run(context, item);
         return;
     }
@@ -204,13 +209,15 @@ void puf_pool_run(PufPool* pool, int32_t num_items, PufJob run, void* context) {
 
 void puf_pool_destroy(PufPool* pool) {
     if (!pool) return;
-    atomic_store_explicit(&pool->closing, true, memory_order_release);
-    announce(pool);
-    for (int32_t i = 0; i < pool->num_started; i++) pthread_join(pool->helpers[i].thread, NULL);
+    if (!is_forked(pool)) {  // there nobody would answer, and the mutex may be locked for ever
+        atomic_store_explicit(&pool->closing, true, memory_order_release);
+        announce(pool);
+        for (int32_t i = 0; i < pool->num_started; i++) pthread_join(pool->helpers[i].thread, NULL);
+        pthread_cond_destroy(&pool->finished);
+        pthread_cond_destroy(&pool->wake);
+        pthread_mutex_destroy(&pool->mutex);
+    }
     free(pool->helpers);
     free(pool->ranges);
-    pthread_cond_destroy(&pool->finished);
-    pthread_cond_destroy(&pool->wake);
-    pthread_mutex_destroy(&pool->mutex);
     free(pool);
 }

@@ -36,6 +36,8 @@ void puf_pool_run(PufPool* pool, int32_t num_items, PufJob job, void* context);
 void puf_pool_begin(PufPool* pool, int32_t first, int32_t num_items, PufJob job, void* context);
 void puf_pool_finish(PufPool* pool);
 void puf_pool_destroy(PufPool* pool);  // what was begun may be left undone
+// In a fork of the process that made it a pool has no threads: `run` is all the caller's work, and
+// what was begun stays as it is.
 
 // ---- A vector of envs -------------------------------------------------------------------------
 

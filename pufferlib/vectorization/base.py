@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -409,18 +410,22 @@ class BufferedVectorEnv(VectorEnv):
         one = self._action_shape
         try:
             rows = np.asarray(actions)
-        except ValueError as error:  # rows of different lengths
-            raise UsageError(f"`actions` must be one array, but {error}.") from None
+        except Exception as error:  # rows of different lengths; a tensor with a gradient, or on GPU
+            said = " ".join(str(error).split()).rstrip(".")
+            raise UsageError(f"`actions` must be one array, but {said}.") from None
         if rows.dtype != wanted.dtype:
             if rows.dtype.kind not in ("biu" if wanted.dtype.kind == "i" else "biuf"):
+                given = type(actions).__name__ if rows.dtype == object else rows.dtype
                 raise UsageError(
                     f"`actions` must be of dtype {wanted.dtype} for {self.action_space}, "
-                    f"but got {rows.dtype}."
+                    f"but got {given}."
                 )
             if wanted.dtype.kind == "i" and rows.dtype.itemsize >= wanted.dtype.itemsize:
                 # what is out of range must stay so: 2**32 is no action, and must not become 0
                 rows = rows.clip(0 if rows.dtype.kind == "u" else _INT32.min, _INT32.max)
             rows = rows.astype(wanted.dtype)
+        if rows.shape == self.action_space.shape or (rows.shape == () and math.prod(one) == 1):
+            rows = rows.reshape(one)  # of a MultiBinary((2, 2)), or a number for a Box of one
         if rows.shape == one:
             rows = np.broadcast_to(rows, wanted.shape)
         elif rows.shape[:1] == wanted.shape[:1] and rows.size == wanted.size:
@@ -524,6 +529,15 @@ class WrappedVectorEnv(VectorEnv):
 
     def drain_metrics(self) -> dict[str, float]:
         return {**self._inner.drain_metrics(), **super().drain_metrics()}
+
+
+def other_process(call: str, vecenv: VectorEnv) -> UsageError:
+    """Return the error for a `call` in a fork of the process that made `vecenv`."""
+    name = type(vecenv).__name__
+    return UsageError(
+        f"`{call}` must be called in the process that made this {name}, but this is a fork of it: "
+        f"workers stay behind. Try a {name} of its own."
+    )
 
 
 def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:

@@ -81,6 +81,11 @@ class Team:
         self._owner = os.getpid()
 
     @property
+    def is_ours(self) -> bool:
+        """Whether this process made the team: a fork of it must leave the workers alone."""
+        return os.getpid() == self._owner
+
+    @property
     def life_fd(self) -> int:
         """Readable when a worker has died: call `news` then."""
         return self._launcher.channel.fileno()
@@ -335,7 +340,7 @@ class Team:
 
     def stop(self) -> None:
         """Let the workers close their envs, for a moment, and end them all. Safe to call twice."""
-        is_owner = os.getpid() == self._owner  # a fork of it must not end what is not its own
+        is_owner = self.is_ours
         for channel in self.channels.values():
             channel.shut() if is_owner else channel.close()
         self.channels.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from typing import Any
 
@@ -13,7 +14,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
 from pufferlib.vectorization.machine import usable_cores
 
 
@@ -40,6 +41,7 @@ class Threads(BufferedVectorEnv):
         name = env_creator if isinstance(env_creator, str) else env_creator.name
         workers = min(usable_cores(), num_envs) if num_workers is None else num_workers
         self._vec = NativeVec(name, num_envs, workers, settings, double_buffer=double_buffer)
+        self._owner = os.getpid()
         self.num_envs = num_envs
         self.num_workers = workers
         self.batches = 2 if double_buffer else 1
@@ -114,6 +116,8 @@ class Threads(BufferedVectorEnv):
 
     def _begin(self, call: str) -> None:
         super()._begin(call)
+        if os.getpid() != self._owner:
+            raise other_process(call, self)
         if self.batches == 1:
             return
         self._received = False  # that is about whole batches; halves are counted here
@@ -134,7 +138,7 @@ class Threads(BufferedVectorEnv):
                 infos.detach()
 
     def drain_stats(self) -> EpisodeStats:
-        return self._vec.drain()
+        return EpisodeStats() if self._closed else self._vec.drain()
 
     def snapshot(self) -> NDArray[np.uint8]:
         self._begin("snapshot")

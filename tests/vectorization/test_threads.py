@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -52,6 +54,31 @@ def test_no_thread_outlives_its_vector(end: str) -> None:
             vecenv.close()
         del vecenv
         assert num_threads() == before
+
+
+@pytest.mark.parametrize("double_buffer", [False, True])
+def test_a_fork_of_the_process_neither_steps_nor_hangs(double_buffer: bool) -> None:
+    vecenv = Threads("breakout", 64, 2, double_buffer=double_buffer)
+    vecenv.reset(seed=0)
+    if double_buffer:
+        vecenv.recv()
+        vecenv.send(0)  # a half is under way
+    pid = os.fork()  # threads do not come along
+    if pid == 0:
+        signal.alarm(30)  # ends it, if it hangs
+        code = 1
+        try:
+            vecenv.reset()
+        except UsageError as error:
+            code = 0 if "in the process that made this Threads" in str(error) else 2
+        vecenv.close()
+        del vecenv
+        gc.collect()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    vecenv.reset(seed=0)
+    vecenv.step(0)
+    vecenv.close()
 
 
 def test_the_rows_are_the_same_memory_all_along() -> None:

@@ -5,7 +5,6 @@ Both ends are ours and of one user: what arrives is trusted.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import pickle
 import socket
@@ -14,25 +13,28 @@ from typing import Any
 
 import cloudpickle
 
-_HEADER = struct.Struct("<QI")  # bytes of the object, descriptors that come with it
+_HEADER = struct.Struct("<QII")  # number of the message, this packet of it, packets in all
+_PACKET_BYTES = 65536
 MAX_FDS = 8
 
 
 class Channel:
-    """One end of a socket that carries pickled objects.
+    """One end of a socket that carries pickled objects. A lost peer raises EOFError.
 
-    A lost peer raises EOFError, and so does a channel on which an interrupt has cut a message
-    short: where the next one begins could not be told.
+    Messages go in packets that arrive whole or not at all. An interrupt may cut a message off at
+    any point: that one is lost, and the next is as good as ever.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self.is_torn = False
+        self._num_sent = 0
+        self._number = 0  # of the message whose packets are these
+        self._packets: list[bytes] = []
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
         """Return two connected ends."""
-        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Channel(ends[0]), Channel(ends[1])
 
     @staticmethod
@@ -54,64 +56,62 @@ class Channel:
 
     def send_bytes(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
         """Send an object that has been pickled."""
-        header = _HEADER.pack(len(data), len(fds))
-        self._begin_message()
+        self._num_sent += 1
+        count = -(-len(data) // _PACKET_BYTES)
         try:
-            if fds:
-                socket.send_fds(self._socket, [header], list(fds))
-                self._socket.sendall(data)
-            else:
-                self._socket.sendall(header + data)
+            for packet in range(count):
+                first = packet * _PACKET_BYTES
+                part = _HEADER.pack(self._num_sent, packet, count)
+                part += data if count == 1 else data[first : first + _PACKET_BYTES]
+                if fds and packet == 0:
+                    socket.send_fds(self._socket, [part], list(fds))
+                else:
+                    self._socket.send(part)
         except (BrokenPipeError, ConnectionResetError):
             raise EOFError("the other process is gone") from None
-        self.is_torn = False
-
-    def _begin_message(self) -> None:
-        if self.is_torn:
-            raise EOFError("a message was cut short")
-        self.is_torn = True
 
     def receive(self) -> Any:
         """Wait for the next object."""
-        return self.receive_with_fds()[0]
+        while True:
+            try:
+                packet = self._socket.recv(_HEADER.size + _PACKET_BYTES)
+            except ConnectionResetError:  # it left without reading all; its words may be there yet
+                continue
+            data = self._whole(packet)
+            if data is not None:
+                return pickle.loads(data)
 
     def receive_with_fds(self) -> tuple[Any, list[int]]:
         """Wait for the next object and the descriptors that came with it."""
         fds: list[int] = []
-        header = b""
-        self._begin_message()
-        while len(header) < _HEADER.size:
-            part = self._take(_HEADER.size - len(header), fds)
-            header += part
-        size, _ = _HEADER.unpack(header)
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
+        while True:
             try:
-                count = self._socket.recv_into(view)
+                packet, more, _, _ = socket.recv_fds(
+                    self._socket, _HEADER.size + _PACKET_BYTES, MAX_FDS, _CLOEXEC
+                )
             except ConnectionResetError:
-                count = 0
-            if not count:
-                raise EOFError("the other process is gone")
-            view = view[count:]
-        self.is_torn = False
-        return pickle.loads(data), fds
+                continue
+            fds += more
+            data = self._whole(packet)
+            if data is not None:
+                return pickle.loads(data), fds
 
-    def _take(self, size: int, fds: list[int]) -> bytes:
-        """Receive up to `size` bytes; descriptors among them are added to `fds`."""
-        space = socket.CMSG_LEN(MAX_FDS * 4)
-        try:
-            data, extra, _, _ = self._socket.recvmsg(size, space, _CLOEXEC)
-        except ConnectionResetError:
-            data, extra = b"", []
-        if not data:
+    def _whole(self, packet: bytes) -> bytes | None:
+        """Return a message if this packet is the last of it; else keep it, if it belongs to one."""
+        if not packet:
             raise EOFError("the other process is gone")
-        for level, kind, body in extra:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                found = array.array("i")
-                found.frombytes(body[: len(body) - len(body) % found.itemsize])
-                fds += found
-        return data
+        number, place, count = _HEADER.unpack_from(packet)
+        if count == 1:
+            return packet[_HEADER.size :]
+        if place == 0:  # what was begun before has been cut off
+            self._number, self._packets = number, []
+        if number != self._number or place != len(self._packets):
+            return None
+        self._packets.append(packet[_HEADER.size :])
+        if place < count - 1:
+            return None
+        packets, self._packets = self._packets, []
+        return b"".join(packets)
 
     def close(self) -> None:
         """Close this end, as far as this process has it. Safe to call twice."""

@@ -28,7 +28,7 @@ from pufferlib import native
 from pufferlib.episodes import EpisodeStats, Infos, finished
 from pufferlib.errors import PufferError, UsageError, WorkerError
 from pufferlib.registry import resolve_sizes
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
 from pufferlib.vectorization.launcher import GRACE_SECONDS
 from pufferlib.vectorization.machine import check_descriptors, usable_cores
 from pufferlib.vectorization.shard import Facts, check_agent_ids
@@ -176,6 +176,11 @@ class Multiprocessing(BufferedVectorEnv):
         wakes = (self._wake_fd, int(self._wake_fds[worker]), self._shout_fd)
         return binding, (self._shared.fd, *wakes)
 
+    def _begin(self, call: str) -> None:
+        super()._begin(call)
+        if not self._team.is_ours:
+            raise other_process(call, self)
+
     # ---- Reset -----------------------------------------------------------------------------------
 
     def place(self, first_env: int) -> bool:
@@ -257,6 +262,8 @@ class Multiprocessing(BufferedVectorEnv):
         if not self._batch_workers:
             self._next_workers()
         workers = self._batch_workers
+        if self._spoken:  # by whose batch an interrupt kept from being taken
+            self._said_by(workers)
         if workers == self._everyone and self._kept is None:  # the usual, without any detour
             self._buffers.actions[...] = rows
             turns = [turn + 1 for turn in self._turns]
@@ -284,7 +291,8 @@ class Multiprocessing(BufferedVectorEnv):
 
     def _take(self) -> Batch:
         """Wait for a whole batch and hand it over."""
-        self._next_workers()
+        if not self._batch_workers:  # an interrupt may have come after they were chosen
+            self._next_workers()
         if self._is_quiet:
             self._last_infos = None
             return Batch(*self._whole, Infos(self.num_agents, dict))
@@ -370,12 +378,15 @@ class Multiprocessing(BufferedVectorEnv):
                 self._idle + done,
                 self._unheard + speaking,
             )
-        failed = None
+        failed: dict[int, Exception] = {}
         while self._unheard:
-            failed = self._hear(self._unheard.pop()) or failed
-        if failed is not None:
+            worker = self._unheard.pop()
+            error = self._hear(worker)
+            if error is not None:
+                failed[worker] = error
+        if failed:
             self._ready = False  # `reset` may be called
-            raise failed
+            raise failed[min(failed)]  # like Serial, which would not have come to the others
 
     def _hear(self, worker: int) -> Exception | None:
         """Receive what a worker has to say of its turn; return the error if it raised."""
@@ -466,7 +477,7 @@ class Multiprocessing(BufferedVectorEnv):
             self._restarts_left -= 1
             self.restarts += 1
             reason = str(error).partition("\n")[0]
-            warnings.warn(f"{reason} Replaced; {self._restarts_left} restarts left.", stacklevel=2)
+            _warn(f"{reason} Replaced; {self._restarts_left} restarts left.")
             # before the new one looks: it must find neither a turn nor the other's sleep
             self._flags.revoke(worker)
             self._turns[worker] = 0
@@ -575,7 +586,7 @@ class Multiprocessing(BufferedVectorEnv):
             return
         failed: Exception | None = None
         try:
-            if self._finalizer.alive:
+            if self._finalizer.alive and self._team.is_ours:  # not those of whom this is a fork
                 self._settle_infos()
                 if not self._running:
                     failed = self._close_envs()
@@ -594,7 +605,7 @@ class Multiprocessing(BufferedVectorEnv):
         except LostWorkerError as error:
             if not self._restarts_left:
                 return WorkerError(str(error), error.worker, error.envs, error.signal, error.stderr)
-            warnings.warn(str(error), stacklevel=3)
+            _warn(str(error))
         except PufferError as error:
             return error
         return None
@@ -610,7 +621,7 @@ class Multiprocessing(BufferedVectorEnv):
         except PufferError as failed:
             if error is None:
                 raise
-            warnings.warn(str(failed), stacklevel=2)  # the error on its way says more
+            _warn(str(failed))  # the error on its way says more
 
 
 def _stop(team: Team, fds: list[int]) -> None:
@@ -689,11 +700,18 @@ def _misfits(total: int, workers: int, surplus: int) -> bool:
 def _warn_of_crowd(num_workers: int) -> None:
     cores = usable_cores()
     if num_workers > cores:
-        warnings.warn(
-            f"{num_workers} workers share {cores} cores: fine for envs that wait, slower for envs "
-            "that compute.",
-            stacklevel=4,
+        _warn(
+            f"{num_workers} workers share {cores} core{'s' * (cores > 1)}: fine for envs that "
+            "wait, slower for envs that compute."
         )
+
+
+def _warn(message: str) -> None:
+    """Warn of the line that called this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("pufferlib."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def can_run(env_creator: Callable[[], Any]) -> bool:

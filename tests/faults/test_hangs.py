@@ -28,7 +28,7 @@ TIMEOUT = 0.4
 GRACE = 6.0  # for the stack, for the other workers, and for a busy machine
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*cores")
+pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True)

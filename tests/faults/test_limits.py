@@ -46,7 +46,7 @@ def descriptors() -> Iterator[Any]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], hard), hard))
 
 
-@pytest.mark.filterwarnings("ignore:.*workers share.*cores")
+@pytest.mark.filterwarnings("ignore:.*workers share.*core")
 def test_a_soft_limit_is_lifted(descriptors: Any) -> None:
     descriptors(20)
     with Multiprocessing(Faulty, 8, 8, **FORK) as vecenv:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -215,8 +216,8 @@ def interrupt_after(seconds: float, call: Callable[[], Any]) -> None:
         raise KeyboardInterrupt
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         while True:
             call()
     finally:
@@ -237,6 +238,47 @@ def test_a_vector_can_be_used_after_an_interrupt(call: str, delay: float) -> Non
             vecenv.step(NOTHING)
         assert (vecenv.reset(seed=3) == first).all()
         assert vecenv.step(NOTHING)[0][:, 0].tolist() == [1, 1, 1, 1]
+
+
+class Talkative(Faulty):
+    """Says at every third step how many there were."""
+
+    def step(self, action: Any) -> Any:
+        *rest, _ = super().step(action)
+        return *rest, {"count": self.count} if self.count % 3 == 0 else {}
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("restart", [0, 1])
+def test_interrupts_at_any_moment_tear_nothing(restart: int) -> None:
+    rng = random.Random(restart)
+    with Multiprocessing(
+        Talkative, 4, 2, timeout=20, restart=restart, start_method="fork"
+    ) as vecenv:
+
+        def play() -> None:
+            """Play on from wherever an interrupt has left the vector."""
+            if rng.random() < 0.1 or not vecenv._ready:
+                vecenv.reset(seed=0)
+            if vecenv._sent:
+                vecenv.recv()
+            if rng.random() < 0.5:
+                observations, _, _, infos = vecenv.step(NOTHING)
+            else:
+                vecenv.send(NOTHING)
+                batch = vecenv.recv()
+                observations, infos = batch.observations, batch.infos
+            count = observations[0, 0]
+            assert (observations[:, 0] == count).all()
+            assert [info.get("count") for info in infos] == [None if count % 3 else count] * 4
+
+        vecenv.reset(seed=0)
+        for _ in range(300):
+            with pytest.raises(KeyboardInterrupt):
+                interrupt_after(10 ** rng.uniform(-5, -2.5), play)
+        vecenv.reset(seed=0)
+        assert vecenv.step(NOTHING)[0][:, 0].tolist() == [1, 1, 1, 1]
+        assert vecenv.restarts == 0
 
 
 @pytest.mark.usefixtures("clean")

@@ -35,7 +35,7 @@ NUM_ENVS = 5  # no multiple of 2 or 4 workers
 STEPS = 110  # of which every Ocean env ends an episode
 FORK: Any = {"start_method": "fork"}  # the cheapest here; all of them are tested below
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*cores")
+pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True)
@@ -564,7 +564,11 @@ def test_a_script_needs_no_guard_and_no_close(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, cwd=tmp_path
+        [sys.executable, "-X", "dev", "-W", "error", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
     )
     ended = time.time()
     assert done.returncode == 0, done.stderr
@@ -683,6 +687,25 @@ def test_a_fork_of_the_parent_does_not_end_the_workers() -> None:
             os._exit(0)
         os.waitpid(pid, 0)
         vecenv.step([0, 0])
+
+
+@pytest.mark.parametrize("call", ["reset", "step", "recv", "close"])
+def test_a_fork_of_the_parent_cannot_use_the_workers(call: str) -> None:
+    calls: dict[str, Any] = {"step": lambda vecenv: vecenv.step([1, 1])}
+    with Multiprocessing(Faulty, 2, 2, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                calls.get(call, lambda vecenv: getattr(vecenv, call)())(vecenv)
+                code = 0 if call == "close" else 2
+            except UsageError as error:
+                code = 0 if "in the process that made this Multiprocessing" in str(error) else 3
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert vecenv.step([0, 0])[0][:, 0].tolist() == [1, 1]
 
 
 def test_closing_does_not_wait_for_forks_of_the_parent() -> None:
@@ -990,8 +1013,9 @@ def test_envs_must_be_alike_in_all_workers() -> None:
 
 def test_more_workers_than_cores_are_allowed_with_a_warning() -> None:
     workers = len(os.sched_getaffinity(0)) + 1
-    with pytest.warns(UserWarning, match=f"{workers} workers share"):
+    with pytest.warns(UserWarning, match=f"{workers} workers share") as caught:
         vecenv = Multiprocessing(Faulty, workers, workers, **FORK)
+    assert caught[0].filename == __file__  # it is about this line
     with vecenv:
         vecenv.reset(seed=0)
         vecenv.step(0)

@@ -239,3 +239,11 @@ int puf_die_with_parent(void) {
     return 0;
 #endif
 }
+
+int puf_adopt_orphans(void) {
+#if defined(__linux__)
+    return prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+#else
+    return 0;
+#endif
+}

@@ -67,6 +67,8 @@ uint32_t* puf_flags_progress_word(PufFlags* flags, int32_t worker);
 
 // Lets the kernel kill this process when its parent dies; 0 where that cannot be had.
 int puf_die_with_parent(void);
+// Makes this process the parent of whoever below it loses its own; 0 where that cannot be had.
+int puf_adopt_orphans(void);
 
 #ifdef __cplusplus
 }

@@ -508,6 +508,7 @@ NB_MODULE(_core, module) {
     module.def("flags_bytes", &puf_flags_bytes, "num_workers"_a);
     module.def("flags_sleeper", &puf_flags_sleeper, "own_fd"_a, "shout_fd"_a, "life_fd"_a);
     module.def("die_with_parent", &puf_die_with_parent);
+    module.def("adopt_orphans", &puf_adopt_orphans);
     nb::class_<Flags>(module, "Flags")
         .def(nb::init<Bytes, int32_t>(), "memory"_a, "num_workers"_a)
         .def("start", &Flags::start, "workers"_a, "wake_fds"_a, "shout_fd"_a = -1)

@@ -379,6 +379,11 @@ def die_with_parent() -> bool:
     return bool(_core.die_with_parent())
 
 
+def adopt_orphans() -> bool:
+    """Become the parent of whoever below this process loses its own; False where it cannot."""
+    return bool(_core.adopt_orphans())
+
+
 def keep_memory() -> bool:
     """Let the process keep memory it frees, for loops that allocate the same sizes again and again.
 

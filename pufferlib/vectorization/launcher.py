@@ -1,7 +1,8 @@
 """The launcher: a small process between a vector env and its workers.
 
 It starts workers when told to, notices at once when one dies, keeps the last lines that each wrote
-to stderr (and passes them on), and ends all of them when its parent is gone, however that ended. It
+to stderr (and passes them on), and ends all of them when its parent is gone, however that ended.
+What a worker's envs have started ends with it: a worker is the leader of a process group. It
 knows nothing of environments, so starting a worker from it is cheap and safe: it has no threads, no
 locks and none of the user's objects.
 
@@ -117,7 +118,9 @@ def _interpreter(module: str, function: str, arguments: list[str]) -> list[str]:
 
 def main(fd: str, start_method: str, parent: str) -> None:
     """Run a launcher over the channel `fd` until the parent is gone."""
-    _Server(Channel.of_fd(int(fd)), start_method, int(parent), None).run()
+    channel = Channel.of_fd(int(fd))
+    _Server(channel, start_method, int(parent), None).run()
+    channel.close()
     os._exit(0)  # nothing is left to tidy up, and the parent waits
 
 
@@ -180,8 +183,10 @@ class _Server:
     ) -> None:
         self._channel, self._start_method, self._run_worker = channel, start_method, run
         self._workers: dict[int, _Worker] = {}  # by pid
+        self._groups: set[int] = set()  # of dead workers, that may have somebody left
         self._unwritten = bytearray()  # what workers wrote to stderr, and nobody has read yet
         self._parent_fd = _watch(parent)
+        native.adopt_orphans()  # else zombies stay where nobody else reaps, as in a container
         self._news, self._wake = os.pipe()  # SIGCHLD, so that `poll` hears of it
         for fd in (self._news, self._wake):
             os.set_blocking(fd, False)
@@ -274,6 +279,7 @@ class _Server:
     def _become_worker(self, launcher: int, end: int, reading: int, writing: int) -> NoReturn:
         try:
             native.die_with_parent()
+            os.setpgid(0, 0)
             if os.getppid() != launcher:
                 os._exit(1)
             signal.set_wakeup_fd(-1)
@@ -301,14 +307,19 @@ class _Server:
     def _reap(self) -> list[tuple[_Worker, int]]:
         """Return the workers that have died, with their status, all they wrote read."""
         dead = []
-        while self._workers:
+        while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break
-            if not pid:
+            if found is None:
                 break
+            pid = found.si_pid
             worker = self._workers.pop(pid, None)
+            if worker is not None:
+                left_by_itself = found.si_code == os.CLD_EXITED and found.si_status == 0
+                self._end_group(pid, signal.SIGTERM if left_by_itself else signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)  # only now may another process get its number
             if worker is not None:
                 while worker.read(self._unwritten):  # a grandchild may hold the pipe open
                     pass
@@ -318,18 +329,33 @@ class _Server:
         self._write()
         return dead
 
+    def _end_group(self, pid: int, number: int) -> None:
+        """Signal what the envs of a worker have started, as far as anything is left."""
+        try:
+            os.killpg(pid, number)
+            self._groups.add(pid)
+        except ProcessLookupError:
+            self._groups.discard(pid)
+
     def _end(self) -> None:
         """Wait for workers to leave by themselves, for a moment; then end them."""
         deadline = time.monotonic() + GRACE_SECONDS
-        while self._reap() or (self._workers and time.monotonic() < deadline):
-            if self._workers:
+        while self._reap() or (self._is_anyone_left() and time.monotonic() < deadline):
+            if self._workers or self._groups:
                 self._wait([], 20)
         for pid in self._workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for pid in {*self._workers, *self._groups}:
+            self._end_group(pid, signal.SIGKILL)
         for pid in self._workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+    def _is_anyone_left(self) -> bool:
+        for pid in list(self._groups):
+            self._end_group(pid, 0)
+        return bool(self._workers or self._groups)
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from faulty import (
     children,
     kill,
     nothing_left,
+    sleep_forever,
+    wait_for_end,
     watchdog,
 )
 from kill_workers import LIMIT, kill_once
@@ -33,7 +36,7 @@ from pufferlib.vectorization import Multiprocessing
 
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*cores")
+pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True)
@@ -210,6 +213,31 @@ def test_a_worker_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
     error, seconds = told(start)
     assert "it could not be started: Resource temporarily unavailable" in str(error)
     assert seconds < LIMIT
+
+
+@pytest.mark.parametrize("end", ["kill", "close", "hang"])
+def test_what_an_env_has_started_ends_with_its_worker(end: str) -> None:
+    class Simulated(Faulty):
+        """Talks to a simulator in a process of its own, and forgets to end it."""
+
+        def __init__(self, fault: Any) -> None:
+            super().__init__(fault)
+            self.simulator = subprocess.Popen(["sleep", "1000"])
+
+        def step(self, action: Any) -> Any:
+            *rest, _ = super().step(action)
+            return *rest, {"pid": self.simulator.pid}
+
+    fault = sleep_forever if end == "hang" else kill
+    vecenv = Multiprocessing(lambda: Simulated(fault), 4, 2, timeout=1, **FORK)
+    vecenv.reset(seed=0)
+    simulators = {info["pid"] for info in vecenv.step(NOTHING)[3]}
+    assert len(simulators) == 4
+    if end == "close":
+        vecenv.close()
+    else:
+        told(lambda: vecenv.step([NOW, NOTHING, NOTHING, NOTHING]))
+    assert not wait_for_end(simulators, LIMIT)
 
 
 def test_a_stderr_that_nobody_reads_holds_nothing_up() -> None:

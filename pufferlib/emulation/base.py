@@ -170,7 +170,8 @@ class Emulated(PufferEnv):
             except OverflowError:  # an int beyond all floats
                 reward = math.inf
         if not MIN_REWARD <= reward <= MAX_REWARD:  # false for nan too
-            raise self.broken("step", must("reward", "finite", reward), slot)
+            said = must("reward", "finite", reward)
+            raise self.broken("step", said + self.cause_of_nan(slot), slot)
         return reward  # type: ignore[no-any-return]
 
     def _flag(self, field: str, value: Any, slot: int | None = 0) -> bool:
@@ -284,6 +285,13 @@ class Emulated(PufferEnv):
     def broken(self, method: str, what: str, slot: int | None = None) -> EnvError:
         """Return the error that this env did `what` in `method`; the caller raises it."""
         return EnvError(f"{self._place(method, slot)}: {what}")
+
+    def cause_of_nan(self, slot: int) -> str:
+        """Say so where the action was nan already: that is not the env's fault."""
+        row = self.actions[slot]
+        if row.dtype.kind == "f" and np.isnan(row).any():
+            return " Its action was nan."
+        return ""
 
     def raised(self, method: str, error: Exception) -> EnvError:
         """Return the error that this env raised `error` in `method`; the caller raises it."""

@@ -18,7 +18,10 @@ def spell(value: Any) -> str:
 
 def what_was_raised(error: Exception) -> str:
     """Say in one line what an env's own code raised."""
-    said = " ".join(str(error).split())
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # an exception of the user's, whose own code may be broken too
+        said = ""
     return f"raised {type(error).__name__}{f': {said}' if said else '.'}"
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pufferlib import native
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.episodes import EpisodeStats
-from pufferlib.errors import UsageError
+from pufferlib.errors import PufferError, UsageError
 from pufferlib.vectorization.base import BufferedVectorEnv
 from pufferlib.vectorization.shard import Shard
 
@@ -53,6 +53,7 @@ class Serial(BufferedVectorEnv):
         given = self._take_seed(seed)
         if given is None:
             given = native.fresh_seed() >> (32 if self.shard.facts.is_python else 0)
+        self._ready = False  # until it has succeeded
         self.shard.reset(given)
         self.agent_ids = self.shard.agent_ids
         return self._by_agent(self.observations)
@@ -60,7 +61,11 @@ class Serial(BufferedVectorEnv):
     def step(self, actions: Any) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
         self._begin("step")
         self._buffers.actions[...] = self._rows(actions)
-        infos, finished = self.shard.step()
+        try:
+            infos, finished = self.shard.step()
+        except PufferError:
+            self._ready = False  # some envs have taken the step, others have not: `reset` is due
+            raise
         for slot, info in finished.items():
             infos[slot] = {**info, **infos[slot]}
         ended = self.terminals | self.truncations

@@ -224,6 +224,9 @@ class Shard:
         found = self._check.bad() or (self._check_final.bad() if ended else None)
         if found is not None:
             slot, said = found
+            if method == "step":
+                unit, within = divmod(slot, self.slots_per_unit)
+                said += self.envs[unit].cause_of_nan(within)
             raise self.broken(method, said, slot)
 
     def broken(self, method: str, what: str, slot: int) -> EnvError:

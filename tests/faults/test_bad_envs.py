@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from faulty import Faulty, nothing_left, watchdog
+from gymnasium.spaces import Box
 from test_malformed import CASES, Gym, Unmakeable
 
 import pufferlib
@@ -15,7 +19,7 @@ from pufferlib.vectorization import Multiprocessing
 
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*cores")
+pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,14 +81,51 @@ def test_the_index_is_that_of_the_env_in_the_whole_vector() -> None:
 def test_of_several_that_break_the_first_is_told() -> None:
     class Odd(Faulty):
         def step(self, action: Any) -> Any:
+            time.sleep(0.05 * action)  # worker 0 is the last to be done
             raise ValueError("all of us")
 
     with Multiprocessing(Odd, 6, 3, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        with pytest.raises(EnvError, match=r"^Odd \(env \d\), `step`: raised ValueError"):
-            vecenv.step(0)
+        with pytest.raises(EnvError, match=r"^Odd \(env 0\), `step`: raised ValueError"):
+            vecenv.step([3, 0, 1, 0, 0, 0])
     with pytest.raises(EnvError, match=r"^Unmakeable \(env 0\), `__init__`: raised FileNotFound"):
         run(Unmakeable, 4, 4)
+
+
+def test_nan_that_came_in_as_an_action_is_not_the_fault_of_the_env_alone() -> None:
+    class Steered(Faulty):
+        action_space = Box(-1, 1, (1,), np.float32)  # type: ignore[assignment]
+
+        def __init__(self, in_reward: bool) -> None:
+            super().__init__()
+            self.in_reward = in_reward
+
+        def step(self, action: Any) -> Any:
+            seen = np.array([0.0 if self.in_reward else action[0], 0], np.float32)
+            return seen, float(action[0]) if self.in_reward else 0.0, False, False, {}
+
+    for in_reward, field in ((True, "reward"), (False, "observation")):
+        creator = functools.partial(Steered, in_reward)
+        with Multiprocessing(creator, 2, 1, **FORK) as vecenv:
+            vecenv.reset(seed=0)
+            said = rf"\(env 1\), `step`: `{field}` must be finite, .*\. Its action was nan\.$"
+            with pytest.raises(EnvError, match=said):
+                vecenv.step([[0.0], [np.nan]])
+
+
+def test_an_error_that_cannot_be_printed_is_still_told() -> None:
+    class SpeechlessError(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("code")
+
+    class Odd(Faulty):
+        def step(self, action: Any) -> Any:
+            raise SpeechlessError
+
+    with Multiprocessing(Odd, 2, 1, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+        with pytest.raises(EnvError, match=r"^Odd \(env 0\), `step`: raised SpeechlessError\.$"):
+            vecenv.step(0)
 
 
 def test_render_and_close_that_raise_are_told() -> None:

@@ -375,6 +375,13 @@ class Echo(pufferlib.PufferEnv):
         return self.observations, self.rewards, self.terminals, self.truncations, []
 
 
+class Unreadable:
+    """Refuses like a tensor that needs a gradient, or lies on a GPU."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("a gradient\nis in the way.")
+
+
 def received(space: Any, actions: Any, num_envs: int = 3) -> NDArray[Any]:
     vecenv = Serial(lambda: Echo(space), num_envs)
     vecenv.reset()
@@ -412,6 +419,9 @@ def test_discrete_actions_come_in_many_forms(actions: Any) -> None:
         (MultiBinary(2), np.array([1, 0], np.int8), [1, 0]),
         (Box(-1, 1, (2,)), [0.5, -1], [0.5, -1]),
         (Box(-1, 1, (2, 2)), [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+        (Box(-1, 1, (1,)), 0.5, [0.5]),
+        (MultiDiscrete([[3, 5], [2, 2]]), np.array([[2, 4], [1, 0]]), [2, 4, 1, 0]),
+        (MultiBinary((2, 2)), np.array([[1, 0], [0, 1]], np.int8), [1, 0, 0, 1]),
     ],
 )
 def test_one_action_serves_all_slots(space: Any, action: Any, row: Any) -> None:
@@ -439,9 +449,10 @@ def test_an_action_beyond_32_bits_does_not_wrap_around_into_a_legal_one() -> Non
         (Discrete(3), [[0, 1, 2]], r"\(one for all\), but got \(1, 3\)"),
         (Discrete(3), [0.0, 1.0, 2.0], r"of dtype int32 for Discrete\(3\), but got float64"),
         (Discrete(3), ["0", "1", "2"], "of dtype int32 for"),
-        (Discrete(3), {"a": 1}, "of dtype int32 for Discrete.*but got object"),
-        (Discrete(3), None, "but got object"),
+        (Discrete(3), {"a": 1}, "of dtype int32 for Discrete.*but got dict"),
+        (Discrete(3), None, "but got NoneType"),
         (Discrete(3), [[0], [1, 2], [3]], "`actions` must be one array"),
+        (Discrete(3), Unreadable(), "`actions` must be one array, but a gradient is in the way."),
         (MultiDiscrete([3, 5]), np.zeros((2, 3), int), r"shape \(3, 2\).*but got \(2, 3\)"),
         (Box(-1, 1, (2,)), np.zeros((3, 2), complex), "of dtype float32 for Box"),
         (Box(-1, 1, (2,)), np.zeros((3, 3)), r"but got \(3, 3\)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -158,6 +159,28 @@ def test_a_snapshot_moves_between_serial_and_threads() -> None:
             serial.step([0, 1, 1])
             threads.step([0, 1, 1])
         assert (threads.observations == serial.observations).all()
+
+
+def test_after_a_step_that_broke_off_a_reset_is_due() -> None:
+    class Odd(gymnasium.Env[Any, Any]):
+        observation_space, action_space = Box(-9, 9, (1,), np.float32), Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            if action:
+                raise ValueError("no")
+            return np.ones(1, np.float32), 1.0, False, False, {}
+
+    with Serial(Odd, 3) as vecenv:
+        vecenv.reset(seed=0)
+        with pytest.raises(EnvError, match=r"Odd \(env 1\), `step`: raised ValueError: no"):
+            vecenv.step([0, 1, 0])  # env 0 has taken it, env 2 has not
+        with pytest.raises(UsageError, match="`reset` must be called before `step`"):
+            vecenv.step(0)
+        vecenv.reset(seed=0)
+        assert vecenv.step(0)[0].tolist() == [[1], [1], [1]]
 
 
 def test_close_reaches_every_env_once() -> None:

@@ -16,7 +16,7 @@ from scripted import Scripted
 from test_adapters import Echo, random_rows
 
 import pufferlib
-from pufferlib import adapters
+from pufferlib.adapters import pettingzoo, sb3
 from pufferlib.errors import MissingExtraError, UnknownNameError, UsageError
 
 MULTI_AGENT = [
@@ -40,7 +40,7 @@ def test_a_missing_package_is_one_line_with_its_extra(
     adapter: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    for function in (adapters._sb3_class, adapters._pettingzoo_class):
+    for function in (sb3._sb3_class, pettingzoo._pettingzoo_class):
         function.cache_clear()
     with pytest.raises(MissingExtraError, match=rf"pip install 'pufferlib\[{extra}\]'"):
         getattr(pufferlib, adapter)(pufferlib.make("cartpole", num_envs=1))

@@ -1,0 +1,204 @@
+"""Our multi-agent envs for PettingZoo."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cache
+from types import new_class
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.adapters.rows import FRAMES_PER_SECOND, RENDER_MODE, Rows, imported, one_env
+from pufferlib.emulation import MASK_KEY, Emulated
+from pufferlib.errors import UsageError, unknown_name
+from pufferlib.spaces import (
+    Space,
+    flatten_action,
+)
+from pufferlib.vectorization import Batch, VectorEnv
+
+if TYPE_CHECKING:
+    from pettingzoo import ParallelEnv
+
+
+def to_pettingzoo(env: Any, **params: Any) -> ParallelEnv[Any, Any, Any]:
+    """Return one multi-agent env as a `ParallelEnv` of PettingZoo.
+
+    `env` is the name of an env, a VectorEnv of one env, or whatever `emulate` takes; `params` are
+    the env's own.
+    """
+    made: ParallelEnv[Any, Any, Any] = _pettingzoo_class()(one_env(env, params))
+    return made
+
+
+class _ParallelMethods:
+    """One env with many agents for PettingZoo: what goes on top of its ParallelEnv.
+
+    An agent that has ended is gone until `reset`, as PettingZoo wants it. Where its env lets it
+    begin anew at once, the slot goes on with action 0 and is not shown.
+    """
+
+    render_mode = RENDER_MODE
+
+    def __init__(self, vecenv: VectorEnv) -> None:
+        self._rows = Rows(vecenv)
+        self.vecenv = vecenv
+        self.metadata = {
+            "name": vecenv.name or type(vecenv).__name__,
+            "render_modes": [RENDER_MODE],
+            "render_fps": FRAMES_PER_SECOND,
+            "is_parallelizable": True,
+        }
+        slots = range(self._rows.num_slots)
+        # copies: whoever seeds the space of one agent leaves those of the others alone
+        self._observation_spaces = [copy.deepcopy(self._rows.observation_space) for _ in slots]
+        self._action_spaces = [copy.deepcopy(self._rows.action_space) for _ in slots]
+        self._learn_ids()
+        self.agents: list[Any] = []
+        self._gone: set[Any] = set()  # have ended, and stay away until reset
+        self._next: Batch | None = None  # with first observations of an episode not yet shown
+
+    def _learn_ids(self) -> None:
+        envs = getattr(self.vecenv, "envs", None)
+        if envs and isinstance(envs[0], Emulated) and not envs[0].agent_ids:
+            held = self.vecenv._next_seed  # a look must not use it up
+            self.vecenv.reset()
+            if held is not None:
+                self.vecenv.seed(held)
+        self._note_ids()
+
+    def _note_ids(self) -> None:
+        ids = self.vecenv.agent_ids
+        if not ids:
+            envs = getattr(self.vecenv, "envs", None)
+            ids = getattr(envs[0], "agent_ids", None) if envs else None
+        known = list(ids or ())
+        known += [f"agent_{slot}" for slot in range(len(known), self._rows.num_slots)]
+        self.possible_agents = known
+        self._slot_of = {id: slot for slot, id in enumerate(known)}
+
+    @property
+    def observation_spaces(self) -> dict[Any, Space]:
+        """The observation space of every agent."""
+        return dict(zip(self.possible_agents, self._observation_spaces, strict=True))
+
+    @property
+    def action_spaces(self) -> dict[Any, Space]:
+        """The action space of every agent."""
+        return dict(zip(self.possible_agents, self._action_spaces, strict=True))
+
+    def observation_space(self, agent: Any) -> Space:
+        """Return the observation space of one agent, the same object each time."""
+        return self._observation_spaces[self._slot(agent)]
+
+    def action_space(self, agent: Any) -> Space:
+        """Return the action space of one agent, the same object each time."""
+        return self._action_spaces[self._slot(agent)]
+
+    def _slot(self, agent: Any) -> int:
+        if agent not in self._slot_of:
+            raise unknown_name("agent", str(agent), map(str, self.possible_agents))
+        return self._slot_of[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+        """Start an episode of all agents. No `options` are known."""
+        batch = self._next if seed is None else None
+        if batch is None:
+            batch = self._rows.reset(seed)
+        self._next = None
+        self._note_ids()
+        self._gone = set()
+        self.agents = [id for id, slot in self._slot_of.items() if batch.masks[slot]]
+        masks = self._rows.action_masks()
+        observations, infos = {}, {}
+        for id in self.agents:
+            slot = self._slot_of[id]
+            observations[id] = self._rows.observation(batch.observations[slot, ...])
+            infos[id] = {} if masks is None else {MASK_KEY: masks[slot]}
+        return observations, infos
+
+    def step(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
+        """Step all agents at once; `actions` has one for each of `agents`."""
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        present = self.vecenv.masks.copy()
+        self.vecenv.send(self._action_rows(actions))
+        batch = self._rows.recv()
+        ended = batch.terminals | batch.truncations
+        self._note_ids()
+        is_over = self._is_over(batch, ended, present)
+        if not is_over:
+            self.agents += [
+                id
+                for id, slot in self._slot_of.items()
+                if batch.masks[slot] and id not in self.agents and id not in self._gone
+            ]
+        result = self._said(batch, ended, is_over)
+        left = {id for id in self.agents if ended[self._slot_of[id]] or is_over}
+        self._gone |= left
+        self.agents = [id for id in self.agents if id not in left]
+        self._next = batch if is_over else None
+        return result
+
+    def _is_over(self, batch: Batch, ended: NDArray[np.bool_], present: NDArray[np.bool_]) -> bool:
+        """Return whether all have begun anew in this step.
+
+        Whoever was present has ended, and one who has ended is back. A newcomer alone is none:
+        it takes over from those who leave.
+        """
+        if not ended.any() or not (ended | ~present).all():
+            return False
+        finished = self._gone | {id for id in self.agents if ended[self._slot_of[id]]}
+        return any(batch.masks[self._slot_of[id]] for id in finished)
+
+    def _action_rows(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
+        layout = self._rows.action_layout
+        rows = np.zeros((self._rows.num_slots, *layout.shape), dtype=layout.dtype)
+        for id in actions:
+            self._slot(id)
+        for id in self.agents:
+            if id not in actions:
+                raise UsageError(f"`actions` must have one for each agent, but lacks {id!r}.")
+            flatten_action(layout, actions[id], rows[self._slot_of[id], ...])
+        return rows
+
+    def _said(
+        self, batch: Batch, ended: NDArray[np.bool_], is_over: bool
+    ) -> tuple[dict[Any, Any], ...]:
+        """Return the five dicts of a step."""
+        finals, masks = self.vecenv.final_observations, self._rows.action_masks()
+        observations, rewards, terminated, truncated, infos = {}, {}, {}, {}, {}
+        for id in self.agents:
+            slot = self._slot_of[id]
+            rows = finals if ended[slot] else batch.observations
+            observations[id] = self._rows.observation(rows[slot, ...])
+            rewards[id] = float(batch.rewards[slot])
+            terminated[id] = bool(batch.terminals[slot])
+            # who was only waiting when the episode of all ended is cut with them
+            truncated[id] = bool(batch.truncations[slot] or (is_over and not ended[slot]))
+            infos[id] = dict(batch.infos[slot])
+            if "episode" in infos[id]:  # without its time, which differs between equal runs
+                episode = infos[id]["episode"]
+                infos[id]["episode"] = {key: episode[key] for key in episode if key != "t"}
+            if masks is not None:
+                infos[id][MASK_KEY] = masks[slot]
+        return observations, rewards, terminated, truncated, infos
+
+    def render(self) -> Any:
+        """Return a picture [height, width, 3], or None where there is none."""
+        return self.vecenv.render()
+
+    def close(self) -> None:
+        """Close the env behind."""
+        self.vecenv.close()
+
+
+@cache
+def _pettingzoo_class() -> Any:
+    base = imported("pettingzoo", "pettingzoo", "PettingZoo").ParallelEnv
+    return new_class("PettingZooEnv", (_ParallelMethods, base))

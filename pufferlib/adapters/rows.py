@@ -1,0 +1,143 @@
+"""What all adapters drive: a vector env in whole batches, copies of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.errors import MissingExtraError, UsageError
+from pufferlib.registry import emulate, make
+from pufferlib.spaces import (
+    Leaf,
+    Space,
+    action_layout,
+    observation_layout,
+    unflatten_observation,
+)
+from pufferlib.vectorization import Batch, VectorEnv
+
+RENDER_MODE = "rgb_array"
+FRAMES_PER_SECOND = 30  # at which pictures are played back
+
+
+class Rows:
+    """A vector env as all adapters drive it: whole batches, values of the spaces in, copies out.
+
+    A reset without a seed that follows one with a seed is determined by the latter.
+    """
+
+    def __init__(self, vecenv: Any) -> None:
+        if not all(hasattr(vecenv, name) for name in ("send", "recv", "drain_metrics")):
+            raise UsageError(
+                f"`vecenv` must be a VectorEnv, but got {type(vecenv).__name__}. "
+                "Try `pufferlib.make(name)` or `pufferlib.emulate(env)`."
+            )
+        self.vecenv: VectorEnv = vecenv
+        self.num_slots = vecenv.num_agents
+        self.observation_space: Space = vecenv.observation_space
+        self.action_space: Space = vecenv.action_space
+        self._observation_layout = observation_layout(self.observation_space)
+        self.action_layout = action_layout(self.action_space)
+        self._random: np.random.Generator | None = None
+
+    def reset(self, seed: int | None) -> Batch:
+        if seed is None and self._random is not None:
+            self.vecenv.reset(seed=int(self._random.integers(2**31)))
+        else:
+            self.vecenv.reset(seed=seed)
+            self._random = None if seed is None else np.random.default_rng(seed)
+        return self.recv()
+
+    def send(self, actions: Any) -> None:
+        """Hand over a batch of actions, as the batched action space has them."""
+        self.vecenv.send(self._action_rows(actions))
+
+    def recv(self) -> Batch:
+        """Return the next batch: all slots in order, and an info for each."""
+        batch = self.vecenv.recv()
+        if not isinstance(batch.slots, slice) or batch.slots != slice(0, self.num_slots):
+            raise UsageError(
+                "`vecenv` must answer with all of its slots in every step, but gave "
+                f"{len(batch.rewards)} of {self.num_slots}. Try mode='sync'."
+            )
+        infos = list(batch.infos or ())
+        infos += [{}] * (self.num_slots - len(infos))
+        return batch._replace(infos=infos)
+
+    def observation(self, rows: NDArray[Any]) -> Any:
+        """Return observations in the form and the dtypes of their space: of one row, or batched."""
+        tree = unflatten_observation(self._observation_layout, rows)
+        return _copied(tree, iter(self._observation_layout.leaves))
+
+    def action_masks(self) -> NDArray[np.int8] | None:
+        """Return one flag for each choice, in the dtype that Gymnasium's `sample` wants."""
+        masks = self.vecenv.action_masks
+        return None if masks is None else masks.astype(np.int8)
+
+    def _action_rows(self, actions: Any) -> Any:
+        layout = self.action_layout
+        if not layout.structured and not any(layout.starts):
+            return actions  # rows already
+        rows = np.zeros((self.num_slots, *layout.shape), dtype=layout.dtype)
+        for leaf in layout.leaves:
+            layout.view(rows, leaf)[...] = self._action_part(leaf, actions)
+        return rows
+
+    def _action_part(self, leaf: Leaf, actions: Any) -> NDArray[Any]:
+        """Return what `actions` hold for one leaf: indices from 0, or reals."""
+        name = "actions" + "".join(f"[{key!r}]" for key in leaf.path)
+        try:
+            for key in leaf.path:
+                actions = actions[key]
+            part = np.asarray(actions)
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise UsageError(
+                f"`{name}` must be there, but is not. Try `action_space.sample()`."
+            ) from None
+        wanted = (self.num_slots, *leaf.shape)
+        if part.shape != wanted:
+            raise UsageError(f"`{name}` must have shape {wanted}, but got {part.shape}.")
+        if leaf.kind == "box":
+            return part
+        if part.dtype.kind not in "biu" or ((part < leaf.lowest) | (part > leaf.highest)).any():
+            raise UsageError(f"`{name}` must be values of {leaf.space}, but got {part}.")
+        return part - leaf.lowest  # type: ignore[no-any-return]
+
+
+def _copied(tree: Any, leaves: Iterator[Leaf]) -> Any:
+    """Return an equal tree that owns its arrays, each in the dtype of its space."""
+    if isinstance(tree, dict):
+        return {key: _copied(child, leaves) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_copied(child, leaves) for child in tree)
+    leaf = next(leaves)
+    return np.array(tree, dtype=leaf.space.dtype) if isinstance(tree, np.ndarray) else tree
+
+
+def one_env(env: Any, params: dict[str, Any]) -> VectorEnv:
+    """Return a vector env of one env: by name, as it is, or around whatever `emulate` takes."""
+    if isinstance(env, str):
+        return make(env, num_envs=1, **params)
+    if not hasattr(env, "recv"):
+        return emulate(env, num_envs=1, **params)
+    if params:
+        raise UsageError(f"`{next(iter(params))}` must be given where the env is made, not here.")
+    if env.num_envs != 1:
+        raise UsageError(
+            f"`env` must be a VectorEnv of one env, but has {env.num_envs}. Try num_envs=1."
+        )
+    return env  # type: ignore[no-any-return]
+
+
+def imported(module: str, extra: str, title: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{title} is needed, but cannot be imported ({error}). "
+            f"Try: pip install 'pufferlib[{extra}]'"
+        ) from error

@@ -1,0 +1,133 @@
+"""Our vector envs for Stable-Baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from types import new_class
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.adapters.rows import RENDER_MODE, Rows, imported
+from pufferlib.emulation import Emulated
+from pufferlib.errors import UsageError
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
+
+
+def to_sb3(vecenv: Any) -> VecEnv:
+    """Return `vecenv` as a VecEnv of Stable-Baselines3; every agent counts as one env."""
+    made: VecEnv = _sb3_class()(vecenv)
+    return made
+
+
+class _Sb3Methods:
+    """A vector env for Stable-Baselines3: what goes on top of its VecEnv."""
+
+    num_envs: int
+    render_mode: str | None
+    reset_infos: list[dict[str, Any]]
+    _seeds: list[int | None]
+
+    def __init__(self, vecenv: Any) -> None:
+        self._rows = Rows(vecenv)
+        self.vecenv = self._rows.vecenv
+        rows = self._rows
+        super().__init__(  # type: ignore[call-arg]
+            rows.num_slots, rows.observation_space, rows.action_space
+        )
+
+    def reset(self) -> Any:
+        """Start new episodes everywhere; the seed that `seed` left goes to env 0."""
+        batch = self._rows.reset(self._seeds[0])
+        self._reset_seeds()  # type: ignore[attr-defined]
+        self._reset_options()  # type: ignore[attr-defined]
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        return self._rows.observation(batch.observations)
+
+    def step_async(self, actions: Any) -> None:
+        """Hand over one action for each slot."""
+        self._rows.send(actions)
+
+    def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
+        """Return observations, rewards, dones and infos of the step under way."""
+        batch = self._rows.recv()
+        dones = batch.terminals | batch.truncations
+        infos = [dict(info) for info in batch.infos]
+        finals = self.vecenv.final_observations
+        for slot in np.flatnonzero(dones):
+            infos[slot]["terminal_observation"] = self._rows.observation(finals[slot, ...])
+            infos[slot]["TimeLimit.truncated"] = not batch.terminals[slot]
+        observations = self._rows.observation(batch.observations)
+        return observations, batch.rewards.copy(), dones, infos
+
+    def close(self) -> None:
+        """Close the vector env behind."""
+        self.vecenv.close()
+
+    def get_images(self) -> list[Any]:
+        """Return a picture of each env (not of each agent)."""
+        return [self.vecenv.render(env) for env in range(self.vecenv.num_envs)]
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute of the env of each slot, or of the vector env where that has it."""
+        if attr_name == "render_mode":
+            return [RENDER_MODE for _ in self._slots(indices)]
+        if attr_name == "action_masks" and self.vecenv.action_masks is not None:
+            return [self.vecenv.action_masks[slot].copy() for slot in self._slots(indices)]
+        return [
+            getattr(env if hasattr(env, attr_name) else self.vecenv, attr_name)
+            for env in map(self._env, self._slots(indices))
+        ]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set an attribute in the env of each slot."""
+        for slot in self._slots(indices):
+            env = self._env(slot)
+            if env is None:
+                raise UsageError(
+                    f"`{attr_name}` must be set in Python envs, but `{self.vecenv.name}` has none "
+                    f"here. Try pufferlib.make(..., {attr_name}=...)."
+                )
+            setattr(env, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the env of each slot; `action_masks` gives the masks of all envs."""
+        found = self.get_attr(method_name, indices)
+        if method_name == "action_masks" and self.vecenv.action_masks is not None:
+            return found
+        return [method(*method_args, **method_kwargs) for method in found]
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """Return whether the env of each slot stands within a Gymnasium wrapper of this class."""
+        is_wrapped = import_module("stable_baselines3.common.env_util").is_wrapped
+        envs = [self._env(slot) for slot in self._slots(indices)]
+        return [
+            isinstance(env, gymnasium.Env) and bool(is_wrapped(env, wrapper_class)) for env in envs
+        ]
+
+    def _slots(self, indices: int | Iterable[int] | None) -> Iterable[int]:
+        if indices is None:
+            return range(self.num_envs)
+        return [indices] if isinstance(indices, int) else indices
+
+    def _env(self, slot: int) -> Any:
+        """Return the user's env that a slot belongs to, or None where it is not in this process."""
+        envs = getattr(self.vecenv, "envs", None)
+        if envs is None:
+            return None
+        env = envs[slot // self.vecenv.agents_per_env]
+        return env.env if isinstance(env, Emulated) else env
+
+
+@cache
+def _sb3_class() -> Any:
+    base = imported("stable_baselines3.common.vec_env", "sb3", "Stable-Baselines3").VecEnv
+    return new_class("Sb3VecEnv", (_Sb3Methods, base))

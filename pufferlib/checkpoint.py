@@ -159,7 +159,7 @@ def _is_finite(value: float) -> bool:
 
 def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
     """Raise unless the tensors under `prefix` are those of `module`, name by name."""
-    own, found = module.state_dict(), _under(tensors, prefix)
+    own, found = module.state_dict(), under(tensors, prefix)
     parameters = dict(module.named_parameters())  # a buffer may well hold infinities
     for name in sorted({*own, *found}):
         wanted, given = own.get(name), found.get(name)
@@ -180,10 +180,11 @@ def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
     """Load the tensors under `prefix` into `module`; all must be there and fit."""
     check_module(module, tensors, prefix)
-    module.load_state_dict(_under(tensors, prefix))
+    module.load_state_dict(under(tensors, prefix))
 
 
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix`, by the rest of their names."""
     return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
 
 
@@ -210,7 +211,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     """
     template = _optimizer_template(optimizer)
     state: dict[int, dict[str, Tensor]] = {}
-    for key, part in _under(tensors, "optimizer/").items():
+    for key, part in under(tensors, "optimizer/").items():
         number, _, name = key.partition("/")
         index = int(number) if number.isdecimal() and len(number) < 10 else -1
         wanted = template.get(index, {}).get(name)

@@ -251,7 +251,12 @@ def _train(words: list[str]) -> int:
 
 def _num_slots(vecenv: VectorEnv, config: Config) -> int:
     """Return the slots that learn, over all processes; torchrun says how many those are."""
-    own = vecenv.num_agents // 2 if config.train.self_play else vecenv.num_agents
+    own = vecenv.num_agents
+    if config.train.self_play:
+        from pufferlib.selfplay import check_sides
+
+        check_sides(vecenv)
+        own //= 2
     return own * int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -318,7 +323,9 @@ def _loggers(config: Config, folder: Path) -> dict[str, Logger]:
     makers: dict[str, Callable[[], Logger]] = {
         "jsonl": lambda: loggers.JsonlLogger(folder / LOG),
         "tensorboard": lambda: loggers.TensorboardLogger(folder / "tensorboard"),
-        "wandb": lambda: loggers.WandbLogger(project, config.log.entity, name, config.to_dict()),
+        "wandb": lambda: loggers.WandbLogger(
+            project, config.log.entity, name, config.to_dict(), loggers.kept_id(folder / "wandb.id")
+        ),
         "neptune": lambda: loggers.NeptuneLogger(project, name),
     }
     return {each: makers[each]() for each in ("jsonl", *config.log.loggers)}
@@ -515,9 +522,14 @@ def _eval(words: list[str]) -> int:
 
             norm = ObservationNorm(policy_spaces(vecenv).observation)
             checkpoint.restore_module(norm, saved.tensors, "observation_norm/")
+        played: VectorEnv = vecenv
+        if config.train.self_play and vecenv.agents_per_env % 2 == 0:
+            from pufferlib.selfplay import against_past
+
+            played = against_past(vecenv, policy, saved, norm, options.seed)
         film = _Film(options.gif) if options.gif else None
         scores = evaluate_policy(
-            vecenv,
+            played,
             policy,
             options.episodes,
             deterministic=options.deterministic,

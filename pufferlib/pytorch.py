@@ -130,7 +130,8 @@ def policy_spaces(env: Any) -> PolicySpaces:
             "`env` must have `observation_space` and `action_space`, but got "
             f"{type(env).__name__}. Try what `pufferlib.make` returns."
         )
-    num_agents = getattr(env, "agents_per_env", 1)
+    # the slots of self-play are one side only, that of the first agents and of the others by turns
+    num_agents = int(getattr(env, "agent_cycle", 0) or getattr(env, "agents_per_env", 1))
     return PolicySpaces(observation_layout(spaces[0]), action_layout(spaces[1]), num_agents)
 
 

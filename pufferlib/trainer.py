@@ -57,7 +57,7 @@ from pufferlib.rollout import (
     collect,
     take_batches,
 )
-from pufferlib.selfplay import as_self_play
+from pufferlib.selfplay import SelfPlay, as_self_play, self_play_of
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -86,8 +86,8 @@ class PuffeRL:
         _check_policy(policy)
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
-        env = as_self_play(env, settings)
         self.world = join_world(str(settings.get("device", "auto")))
+        env = as_self_play(env, settings, self.world)
         self.config = _fitted_config(settings, env.num_agents * self.world.size)
         self.shape = check_train(self.config, env.num_agents * self.world.size)
         self.device = _device(self.config.device, self.world)
@@ -137,13 +137,15 @@ class PuffeRL:
         """What is trained on; another of the same spaces may take its place between iterations.
 
         So a curriculum goes from task to task with weights, optimizer, counters and schedule as
-        they are. Its episodes begin anew. The caller closes the old one and the new one.
+        they are, and with the pool of self-play. Its episodes begin anew. The caller closes the old
+        one and the new one.
         """
         return self._env
 
     @env.setter
     def env(self, env: VectorEnv) -> None:
         _check_env(env)
+        env = as_self_play(env, asdict(self.config), self.world, before=self._env)
         spaces = policy_spaces(env)
         for noun in ("observation", "action"):
             own, new = getattr(self.spaces, noun), getattr(spaces, noun)
@@ -158,7 +160,7 @@ class PuffeRL:
 
     def _begin_on(self, env: VectorEnv) -> None:
         """Make what depends on the number of slots, and start the first episodes."""
-        self._env = env
+        self._env, self._self_play = env, self_play_of(env)
         slots = self.world.gather(env.num_agents)
         if set(slots) != {env.num_agents}:
             raise UsageError(f"every process must have as many slots, but they have {slots}.")
@@ -187,8 +189,8 @@ class PuffeRL:
         Where none finished, those of the last rollout in which any did are repeated.
         """
         self._has_rollout = False
-        if hasattr(self.env, "note_policy"):  # self-play
-            self.env.note_policy(self.policy, self.iteration, self.observation_norm)
+        if self._self_play is not None:
+            self._self_play.note_policy(self.policy, self.iteration, self.observation_norm)
         with self._learner.autocast(), in_eval_mode(self.policy):
             self._carry = self._collect(
                 self.env,
@@ -419,9 +421,12 @@ class PuffeRL:
         (its weights, and the statistics of `norm_obs`), and all else stays as it is. A file that
         does not fit changes nothing. Nothing in it is executed.
         """
-        before = {name: part.clone() for name, part in self._tensors().items()}
+        before = {  # past policies never change, and may be large
+            name: part if name.startswith("self_play/pool/") else part.clone()
+            for name, part in self._tensors().items()
+        }
         facts, had_rollout = self._facts(), self._has_rollout
-        most = 4 * sum(part.nbytes for part in before.values()) + (64 << 20)  # that fits this run
+        most = self._most_bytes(before)
         saved = checkpoint.load(path, None if weights_only else most)
         try:
             self._check_modules(saved.tensors, weights_only)
@@ -439,11 +444,21 @@ class PuffeRL:
             raise CheckpointError(f"{path} does not fit this run: {reason:.300}") from error
         return saved.metadata
 
+    def _most_bytes(self, tensors: Mapping[str, Tensor]) -> int:
+        """Return how large a checkpoint that fits this run can be."""
+        most = 4 * sum(part.nbytes for part in tensors.values()) + (64 << 20)
+        if self._self_play is not None:  # its pool may be fuller there than here
+            one = sum(part.nbytes for part in self.policy.state_dict().values())
+            most += 2 * self._self_play.pool_size * one
+        return most
+
     def _resume(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         iteration, steps = (checkpoint.counter(facts, name) for name in ("iteration", "steps"))
         episode_log = {str(name): float(value) for name, value in facts["episode_log"].items()}
         for name in ("rng/order", "rng/torch", *(["rng/sample"] * (self.device.type == "cpu"))):
             checkpoint.check_rng(tensors[name])
+        if self._self_play is not None:
+            tensors = self._resume_pool(self._self_play, tensors, facts)
         if "env/state" in tensors:
             self._resume_env(tensors, facts)
         self._restore_modules(tensors, self._modules())
@@ -483,6 +498,9 @@ class PuffeRL:
                 f"{type(self.env).__name__} cannot take. Try weights_only=True."
             )
         self.env.restore(self.world.own_rows(tensors["env/state"]).numpy())
+        if self._self_play is not None:
+            own = checkpoint.under(tensors, "self_play/")
+            self._self_play.load_memory(own, facts["self_play"], self.policy)
         batches = take_batches(self.env)
         self._carry = Carry(batches, state, resets)
         shown = map_state(lambda part: part[batches[0].slots], state)
@@ -493,6 +511,26 @@ class PuffeRL:
         )
         if state is not None and not (whole and checkpoint.is_alike(shown, after)):
             raise CheckpointError("the checkpoint must hold a state of the policy, but does not.")
+
+    def _resume_pool(
+        self, self_play: SelfPlay, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    ) -> Mapping[str, Tensor]:
+        """Put the past policies back; return the tensors of which the rest is to be restored.
+
+        A checkpoint that has none is of a run without self-play, whose games have other slots.
+        """
+        if "self_play" in facts:
+            own = checkpoint.under(tensors, "self_play/")
+            self_play.load_pool(own, facts["self_play"], self.policy, self.observation_norm)
+            return tensors
+        self_play.begin_anew()
+        message = "the checkpoint has no pool of past policies: self-play begins a new one."
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        kept = {name: part for name, part in tensors.items() if name != "env/state"}
+        if self._reward_norm is not None:
+            slots = self.env.num_agents * self.world.size
+            kept["reward_norm/returns"] = self._reward_norm.returns.new_zeros(slots)
+        return kept
 
     def _check_modules(self, tensors: Mapping[str, Tensor], weights_only: bool) -> None:
         """Raise unless the file has the parameters and statistics of this run, and no others."""
@@ -532,6 +570,9 @@ class PuffeRL:
             tensors |= checkpoint.pack(map_state(join, self._carry.state), "state/")[1]
         if "reward_norm/returns" in tensors:
             tensors["reward_norm/returns"] = self.world.join_rows(tensors["reward_norm/returns"])
+        if self._self_play is not None:
+            own = self._self_play.tensors()
+            tensors |= {f"self_play/{name}": part for name, part in own.items()}
         return tensors
 
     def _modules(self) -> dict[str, nn.Module]:
@@ -544,7 +585,9 @@ class PuffeRL:
         return {name: part for name, part in parts.items() if part is not None}
 
     def _facts(self) -> dict[str, Any]:
+        own = {} if self._self_play is None else {"self_play": self._self_play.facts()}
         return {
+            **own,
             "iteration": self.iteration,
             "steps": self.steps,
             "uptime": self.uptime,

@@ -23,13 +23,16 @@ KINDS: dict[str, dict[str, object]] = {
     "masked": {"env": "connect4", "target_kl": 1e9},
     "continuous": {"env": "continuous", "vtrace": True, "gradient_accumulation": 2},
     "memory": {"env": "cartpole", "recurrent": "lstm"},
+    "self-play": {"env": "connect4", "self_play": True, "self_play_interval": 1},
+    "self-play memory": {"env": "connect4", "self_play": True, "recurrent": "gru"},
 }
 
 
 def trainer_of(kind: str) -> pufferlib.PuffeRL:
     settings = dict(KINDS[kind])
     name, recurrent = settings.pop("env"), settings.pop("recurrent", "none")
-    env = pufferlib.make(str(name), SLOTS // join_world("cpu").size, 1)
+    params = {"opponent": "self"} if "self_play" in settings else {}
+    env = pufferlib.make(str(name), SLOTS // join_world("cpu").size, 1, **params)
     torch.manual_seed(join_world("cpu").rank)  # rank 0's weights must count
     policy = make_policy(env, hidden_size=16, recurrent=recurrent)
     return pufferlib.PuffeRL(

@@ -56,11 +56,13 @@ def test_their_log_is_that_of_one(results: dict[Any, Any], kind: str) -> None:
     one, two = results[1][kind]["log"], results[2][kind]["log"]
     names = ["steps", "episodes", "mean_reward", "min_reward", "max_reward", "episode_length"]
     names += ["policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "grad_norm"]
+    if "self-play" in kind:
+        names += ["env/elo", "env/win_rate", "env/pool_size"]
     for name in [*names, "explained_variance"]:
         assert two[name] == pytest.approx(one[name], rel=1e-4, abs=1e-5, nan_ok=True), name
 
 
-@pytest.mark.parametrize("kind", ["normalised", "memory"])
+@pytest.mark.parametrize("kind", ["normalised", "memory", "self-play", "self-play memory"])
 def test_one_process_goes_on_from_the_checkpoint_of_two(results: dict[Any, Any], kind: str) -> None:
     weights = []
     for name in ("one", "two"):

@@ -179,7 +179,8 @@ class TrainConfig(_Section):
     )
     keep_checkpoints: int = option(3, "numbered checkpoints besides latest and best", low=0)
     best_metric: str = option(
-        "auto", "number of the log that makes a checkpoint the best; auto: env/perf or mean_reward"
+        "auto",
+        "number of the log that makes a checkpoint the best; auto: elo, perf or mean_reward",
     )
     log_interval: int = option(1, "iterations between two rows of the log", low=1)
     dashboard: Literal["auto", "on", "off"] = option("auto", "auto: if the output is a terminal")

@@ -31,6 +31,7 @@ from pufferlib.files import link_atomically, read_regular, remove_unfinished, wr
 CONFIG, LOG, LATEST, BEST = "config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"
 LAUNCH = ".launch"  # names the torchrun that started the run
 _NUMBERED = re.compile(r"iteration-(\d{6,})\.safetensors")
+_SCORES = ("env/elo", "env/perf", "mean_reward")  # the first that a log has says how good it is
 _MAX_CONFIG = 1 << 20  # bytes of a config.json
 
 
@@ -46,8 +47,8 @@ class Run:
     """One folder, held by one process at a time from `with` to its end.
 
     `keep` numbered checkpoints are kept besides the latest and the best. `metric` is the number of
-    the log that decides which is best: the higher the better. "auto" is `env/perf` where the env
-    has it, else `mean_reward`.
+    the log that decides which is best: the higher the better. "auto" is `env/elo` in self-play,
+    else `env/perf` where the env has it, else `mean_reward`.
     """
 
     def __init__(self, folder: Path, keep: int = 0, metric: str = "auto") -> None:
@@ -120,7 +121,7 @@ class Run:
 
     def _score(self, log: Mapping[str, float]) -> float | None:
         """Return the number of the log that counts, if this iteration has it."""
-        keys = ("env/perf", "mean_reward") if self.metric == "auto" else (self.metric,)
+        keys = _SCORES if self.metric == "auto" else (self.metric,)
         value = next((log[key] for key in keys if key in log), math.nan)
         return float(value) if math.isfinite(value) else None
 

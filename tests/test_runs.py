@@ -79,6 +79,7 @@ def test_without_numbered_ones_there_are_two_files(tmp_path: Path) -> None:
     [
         ("auto", {"mean_reward": 3.0}, 3.0),
         ("auto", {"mean_reward": 3.0, "env/perf": 0.5}, 0.5),
+        ("auto", {"mean_reward": 3.0, "env/perf": 0.5, "env/elo": 1020.0}, 1020.0),
         ("auto", {"mean_reward": math.nan}, None),
         ("auto", {}, None),
         ("mean_reward", {"mean_reward": 3.0, "env/perf": 0.5}, 3.0),

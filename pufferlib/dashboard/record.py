@@ -9,8 +9,13 @@ from pufferlib.dashboard.curves import History
 from pufferlib.dashboard.spelling import format_count, format_duration, format_short
 
 TIME_DECAY = 0.8  # the time split is smoothed over about the last five iterations
-HEADLINES = ("env/score", "env/perf")  # what people look at first; shown first, in colour
-CURVES = (("env/score", "score"), ("mean_reward", "mean reward"), ("env/perf", "perf"))
+HEADLINES = ("env/elo", "env/score", "env/perf")  # what people look at first: shown so, in colour
+CURVES = (
+    ("env/elo", "elo"),  # of self-play, whose rewards are about even whatever is learnt
+    ("env/score", "score"),
+    ("mean_reward", "mean reward"),
+    ("env/perf", "perf"),
+)
 
 
 class Record:

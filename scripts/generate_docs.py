@@ -183,7 +183,7 @@ def read_measured() -> dict[str, dict[str, Any]]:
 
 def draw(name: str, path: Path) -> None:
     """Write a picture of env `name` after some steps of random play from a fixed seed."""
-    from pufferlib.cli import _write_png
+    from pufferlib.cli.pictures import write_png
 
     with make(name, num_envs=1, num_workers=1) as vecenv:
         vecenv.reset(seed=7)
@@ -194,7 +194,7 @@ def draw(name: str, path: Path) -> None:
             for slot in range(vecenv.num_agents):
                 flatten_action(layout, space.sample(), rows[slot, ...])
             vecenv.step(rows)
-        _write_png(path, vecenv.render(0))
+        write_png(path, vecenv.render(0))
 
 
 def _facts(info: NativeInfo) -> list[str]:

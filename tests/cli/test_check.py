@@ -1,59 +1,11 @@
-"""`puffer check`, and what `puffer envs` tells of envs in Python."""
+"""`puffer check`: what it says of sound, broken and missing envs."""
 
 from __future__ import annotations
-
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import pufferlib
 from pufferlib.cli import main
-
-WORLD = '''
-import gymnasium
-import numpy as np
-
-
-class Maze(gymnasium.Env):
-    """Find the way out.
-
-    It is dark.
-    """
-
-    observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(4)
-
-    def __init__(self, size: int, prize: float | None = None, wall_color="grey", **_):
-        self.size, self.prize = size, prize
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        is_out = bool(self.np_random.random() < 1 / self.size)
-        return np.zeros(3, np.float32), self.prize or 0.0, is_out, False, {}
-
-
-def small(prize=None):
-    return Maze(4, prize)
-
-
-broken = 3
-'''
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module in the folder where the user stands; its name is returned."""
-    (tmp_path / "a_dark_world.py").write_text(WORLD)
-    monkeypatch.chdir(tmp_path)
-    path = list(sys.path)
-    yield "a_dark_world"
-    sys.path[:] = path
-    sys.modules.pop("a_dark_world", None)
 
 
 def test_a_sound_env_of_the_working_folder_is_fine(
@@ -119,51 +71,6 @@ def test_mistakes_are_one_line_and_exit_2(
     assert out == ""
     assert len(err.splitlines()) == 1
     assert said in err
-
-
-def test_envs_shows_a_python_env(
-    world: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    pufferlib.register("a-dark-world", f"{world}:Maze", {"size": 3})
-    assert main(["envs", "a-dark-world"]) == 0
-    registered = capsys.readouterr().out
-    assert main(["envs", f"{world}:Maze", "--env.size", "8"]) == 0
-    unregistered = capsys.readouterr().out
-    for out in (registered, unregistered):
-        for fact in ("Box(0.0, 1.0, (3,), float32)", "Discrete(4)", "Find the way out."):
-            assert fact in out
-        assert "It is dark" not in out
-    rows = [
-        [cell.strip() for cell in line.split("│")[1:-1]]
-        for line in registered.splitlines()
-        if "--env." in line
-    ]
-    assert rows == [
-        ["--env.size", "3", "int"],
-        ["--env.prize", "None", "float | None"],
-        ["--env.wall-color", "'grey'", ""],
-    ]
-    assert "must be given" in unregistered
-
-
-def test_envs_says_how_the_names_of_each_family_are_formed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["envs"]) == 0
-    lines = capsys.readouterr().out.partition("families:\n")[2].splitlines()
-    forms = {line.split()[0]: line.split()[1] for line in lines}
-    assert forms["ocean"] == forms["registered"] == "NAME"
-    assert forms["gym"] == "gym-NAME"
-    assert forms["pettingzoo"] == "pettingzoo-NAME"
-    assert "module:Object" in forms
-
-
-def test_a_family_lists_its_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["envs", "gym"]) == 0
-    names = capsys.readouterr().out.splitlines()
-    assert "gym-CartPole-v1" in names
-    assert all(name.startswith("gym-") for name in names)
 
 
 def test_help_tells_of_check(capsys: pytest.CaptureFixture[str]) -> None:

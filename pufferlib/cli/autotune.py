@@ -1,0 +1,78 @@
+"""`puffer autotune`: measure layouts of an environment and tell the fastest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pufferlib.cli.arguments import Parser, env_params, see_working_folder
+from pufferlib.cli.printing import print_table, progress
+
+if TYPE_CHECKING:
+    from pufferlib.autotune import Report
+
+
+def main(words: list[str]) -> int:
+    parser = Parser("autotune")
+    parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
+    parser.add_argument("--num-envs", type=int, metavar="N", help="only layouts of N envs")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long, about (30)")
+    parser.add_argument("--write", metavar="FILE.ini", help="put the best into its section [vec]")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    options, overrides = parser.parse(words)
+    from pufferlib.autotune import DEFAULT_SECONDS, autotune, write_settings
+
+    see_working_folder()
+    params = env_params(options.name, overrides)
+    with progress(f"puffer autotune {options.name}") as tell:
+        report = autotune(
+            options.name,
+            params=params,
+            num_envs=options.num_envs,
+            seconds=DEFAULT_SECONDS if options.seconds is None else options.seconds,
+            on_progress=tell,
+        )
+    if options.write:
+        write_settings(Path(options.write), report)
+    if options.json:
+        print(json.dumps(report.to_dict()))
+    else:
+        _print_tuning(report, options.write)
+    return 0
+
+
+def _print_tuning(report: Report, path: str | None) -> None:
+    from pufferlib.autotune import spell_bytes, spell_seconds
+
+    cost = report.cost
+    facts = {
+        "step": f"{spell_seconds(cost.step)} (deviation {spell_seconds(cost.spread)})",
+        "reset": f"{spell_seconds(cost.reset)}, {cost.reset_share:.1%} of the time",
+        "waits": f"{cost.wait_share:.0%} of a step",
+        "memory": f"{spell_bytes(report.memory.env)}; a worker {spell_bytes(report.memory.worker)}",
+    }
+    print_table(f"one env of {report.env}", ["", ""], [list(row) for row in facts.items()])
+    rows = [
+        [
+            trial.layout.backend,
+            str(trial.layout.total_envs),
+            str(trial.layout.total_workers),
+            str(trial.layout.num_envs) if trial.layout.surplus_envs else "all",
+            f"{trial.sps:,.0f}" if trial.sps else "failed",
+            spell_seconds(trial.batch_seconds) if trial.sps else "",
+            spell_bytes(trial.memory),
+        ]
+        for trial in report.trials
+    ]
+    finalists = sum(trial.is_finalist for trial in report.trials)
+    title = f"layouts on {report.cores} cores; the first {finalists} ran again, in turns"
+    headings = ["backend", "envs", "workers", "at once", "steps/s", "a batch", "memory"]
+    print_table(title, headings, rows)
+    for trial in report.trials:
+        if trial.failure:
+            print(f"{trial.layout} failed: {trial.failure}")
+    print(f"\nbest: {report.best.layout}: {report.why}.\n")
+    print("[vec]" if path is None else f"[vec] of {path}")
+    for key, value in report.best.layout.settings().items():
+        print(f"{key} = {value}")

@@ -1,0 +1,99 @@
+"""`puffer bench`: steps per second of an env, of training, of emulation and of worker processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from pufferlib.cli.arguments import Parser, check_counts, load_config
+from pufferlib.cli.printing import print_table, progress, spelled_rows
+
+
+def main(words: list[str]) -> int:
+    parser = Parser("bench", with_config=True)
+    parser.add_argument(
+        "name", help="environment; `emulation`: its cost; `vec`: worker processes beside a peer's"
+    )
+    parser.add_argument("--mode", choices=("sim", "train"), default="sim")
+    parser.add_argument("--num-envs", type=int, metavar="N")
+    parser.add_argument("--threads", type=int, metavar="K", help="all cores if not given")
+    parser.add_argument("--engine", choices=("auto", "torch"), default="auto", help="of training")
+    parser.add_argument("--seconds", type=float, default=None, metavar="S")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    options, overrides = parser.parse(words)
+    check_counts(options, "num_envs", "threads")
+    if options.name == "emulation":
+        from pufferlib.benchmark import bench_emulation
+
+        seconds = 3 if options.seconds is None else options.seconds
+        costs = bench_emulation(num_envs=options.num_envs, seconds=seconds)
+        return _report("emulation", costs._asdict(), options.json)
+    if options.name == "vec":
+        return _bench_vec(options.threads, options.seconds, options.json)
+    config = load_config(options.name, overrides, options.config, packaged=options.mode == "train")
+    from pufferlib.benchmark import bench_sim, bench_train
+
+    if options.mode == "sim":
+        result = bench_sim(
+            config,
+            num_envs=options.num_envs,
+            threads=options.threads,
+            seconds=3 if options.seconds is None else options.seconds,
+        )
+    else:
+        if options.num_envs is not None:
+            config = replace(config, vec=replace(config.vec, num_envs=options.num_envs))
+        config = replace(config, train=replace(config.train, engine=options.engine))
+        seconds = 10 if options.seconds is None else options.seconds
+        result = bench_train(config, threads=options.threads, seconds=seconds)
+    return _report(f"{result.env}, {result.mode}", result._asdict(), options.json)
+
+
+def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int:
+    from pufferlib.benchmark import bench_vec
+
+    with progress("puffer bench vec") as tell:
+        result = bench_vec(
+            workers=workers or 2, seconds=30 if seconds is None else seconds, on_progress=tell
+        )
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return 0
+    rows = [
+        [
+            str(row.cost_us),
+            _short(row.ideal_sps),
+            _short(row.serial_sps),
+            f"{_short(row.multiprocessing_sps)} ({result.workers} x {row.envs_per_worker})",
+            f"{row.multiprocessing_share:.1%}",
+            "" if row.gymnasium_sps is None else _short(row.gymnasium_sps),
+            "" if row.ratio is None else f"{row.ratio:.1f}x",
+        ]
+        for row in result.costs
+    ]
+    headings = ["us", "ideal", "Serial", "Multiprocessing", "of ideal", "Gymnasium", "ratio"]
+    title = f"steps/s of Python envs, {result.workers} workers, best of {result.rounds} rounds"
+    print_table(title, headings, rows)
+    bars = [
+        [bar.what, f"{bar.value:.3g}", f"{bar.wanted:g}", "yes" if bar.is_met else "no"]
+        for bar in result.bars
+    ]
+    print_table(f"bars; load {result.load:.1f}", ["what", "measured", "wanted", "met"], bars)
+    return 0
+
+
+def _short(rate: float) -> str:
+    """Spell a rate in a few characters: `963`, `12.3k`, `1.2M`."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if rate >= factor:
+            return f"{rate / factor:.3g}{unit}"
+    return f"{rate:.3g}"
+
+
+def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(values))
+    else:
+        print_table(title, ["", ""], spelled_rows(values))
+    return 0

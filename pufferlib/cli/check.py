@@ -1,0 +1,20 @@
+"""`puffer check`: play an environment and tell what is wrong with it."""
+
+from __future__ import annotations
+
+from pufferlib.cli.arguments import Parser, env_params, see_working_folder
+
+
+def main(words: list[str]) -> int:
+    parser = Parser("check")
+    parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
+    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="of each of two runs")
+    parser.add_argument("--seed", type=int, default=0)
+    options, overrides = parser.parse(words)
+    from pufferlib.checking import check_env
+
+    see_working_folder()
+    params = env_params(options.name, overrides)
+    report = check_env(options.name, kwargs=params, steps=options.steps, seed=options.seed)
+    print(report)
+    return 0 if report.ok else 1

@@ -1,0 +1,54 @@
+"""Pictures of environments as files: one as a PNG, many as a GIF."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+from pufferlib.errors import MissingExtraError, UsageError
+
+
+def write_png(path: Path, picture: Any) -> None:
+    """Write [height, width, 3] bytes as a PNG: filter 0, one compressed block."""
+    height, width, _ = picture.shape
+    raw = b"".join(b"\0" + row.tobytes() for row in picture)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + checksum
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(raw)), chunk(b"IEND", b"")]
+    try:
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    except OSError as error:
+        raise UsageError(f"`--picture` must be writable, but {error}.") from None
+
+
+class Film:
+    """Collects pictures and saves them as a GIF."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            from PIL import Image
+        except ImportError:
+            raise MissingExtraError("`--gif` needs pillow: pip install 'pufferlib[plot]'") from None
+        self._path, self._image = path, Image
+        self._frames: list[Any] = []
+
+    def add(self, picture: Any) -> None:
+        """Take in the next picture, [height, width, 3] bytes; those after 600 are left out."""
+        if len(self._frames) < 600:
+            self._frames.append(self._image.fromarray(picture))
+
+    def save(self) -> None:
+        """Write the file."""
+        if not self._frames:
+            raise UsageError("`--gif` needs an environment that has pictures.")
+        first, *rest = self._frames
+        try:
+            first.save(self._path, save_all=True, append_images=rest, duration=33, loop=0)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"`--gif` must be a file that can be written, but {error}.") from None

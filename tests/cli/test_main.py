@@ -1,0 +1,157 @@
+"""`puffer`: its help, how it answers mistakes, and how little it loads for that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pufferlib
+from pufferlib import config as configs
+from pufferlib.cli import COMMANDS, main
+
+
+def puffer(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pufferlib", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+# ---- Help ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {command} " in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"usage: puffer {command}")
+    assert not captured.err
+
+
+def test_help_shows_every_key_with_type_default_and_meaning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["train", "--help"])
+    out = capsys.readouterr().out
+    for section in ("train", "vec", "policy"):
+        for option in configs.describe(section):
+            flag = f"--{section}.{option.key.replace('_', '-')} "
+            (line,) = (line for line in out.splitlines() if line.strip().startswith(flag))
+            assert option.help in line
+            assert option.type in line
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pufferlib {pufferlib.__version__}\n"
+
+
+# ---- Mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "braekout"], "environment `braekout`. Did you mean `breakout`?"),
+        (["trian", "breakout"], "command `trian`. Did you mean `train`?"),
+        (["train"], "required: name"),
+        (["train", "cartpole", "more"], "unexpected argument `more`"),
+        (["train", "cartpole", "--train.lr=1"], "`lr` (--train.lr). Did you mean `learning_rate`?"),
+        (["train", "cartpole", "--lr", "1"], "`--lr`. Did you mean `--train.learning-rate`?"),
+        (["train", "cartpole", "--svgg=x"], "`--svgg`. Did you mean `--svg`?"),
+        (["train", "cartpole", "--trane.gamma=1"], "section `trane`"),
+        (["train", "cartpole", "--train.gamma=2"], "`--train.gamma` must be a number between 0"),
+        (["train", "cartpole", "--train.gamma=x"], "`--train.gamma` must be a number"),
+        (["train", "cartpole", "--train.gamma"], "`--train.gamma` must have a value (float)"),
+        (["train", "cartpole", "--env.gravty=1"], "`gravty`. Did you mean `gravity`?"),
+        (["train", "cartpole", "--env.gravity=1e9"], "`gravity` must be in [0, 100]"),
+        (["train", "cartpole", "--config", "no.ini"], "`--config` must name a readable ini file"),
+        (["train", "cartpole", "--config"], "--config: expected one argument"),
+        (["train", "cartpole", "--vec.num-envs=0"], "`--vec.num-envs` must be an integer of at"),
+        (["train", "cartpole", "--train.batch-size=77"], "`batch_size` must be a multiple of the"),
+        (["train", "cartpole", "--train.device=gpu"], "`device` must be auto, cpu, cuda"),
+        (["train", "cartpole", "--train.run-dir=/proc/x"], "`--train.run-dir` must be a folder"),
+        (["eval", "cartpole"], "must hold a run of cartpole, but has none. Try `puffer train"),
+        (
+            ["eval", "cartpole", "--run", "nowhere"],
+            "`--run` must be a run or a checkpoint, but got `nowhere`",
+        ),
+        (["eval", "cartpole", "--episodes", "0"], "`--episodes` must be at least 1, but got 0"),
+        (["eval", "cartpole", "--num-envs", "0"], "`--num-envs` must be at least 1, but got 0"),
+        (["eval", "cartpole", "--seed", "x"], "--seed: invalid int value: 'x'"),
+        (["envs", "nope"], "environment `nope`"),
+        (["envs", "cartpole", "--train.gamma=1"], "only --env params can be set here"),
+        (["envs", "cartpole", "--picture", "no/folder.png"], "`--picture` must be writable"),
+        (["bench", "cartpol"], "Did you mean `cartpole`"),
+        (["bench", "cartpole", "--seconds", "0"], "`seconds` must be above 0, but got 0"),
+        (["bench", "cartpole", "--seconds", "nan"], "`seconds` must be above 0, but got nan"),
+        (["bench", "cartpole", "--threads", "0"], "`--threads` must be at least 1, but got 0"),
+        (["bench", "cartpole", "--mode", "fly"], "invalid choice: 'fly'"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("puffer: ")
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+def test_a_mistyped_name_answers_from_the_shell_within_a_second() -> None:
+    start = time.perf_counter()
+    result = puffer("train", "braekout")
+    taken = time.perf_counter() - start
+    assert result.returncode == 2
+    assert result.stderr == "puffer: Unknown environment `braekout`. Did you mean `breakout`?\n"
+    assert result.stdout == ""
+    assert taken < 5  # under a second on an idle machine
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -m pufferlib train --help | head -1; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
+    assert result.returncode in (0, 141)
+
+
+# ---- Light imports -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pufferlib; pufferlib.__version__; dir(pufferlib)",
+        "import pufferlib; pufferlib.make('cartpole', num_envs=2).reset()",
+        "from pufferlib.cli import main; main(['--help']); main(['train', '--help'])",
+        "from pufferlib.cli import main; main(['train', 'braekout'])",
+        "from pufferlib.cli import main; main(['envs', 'cartpole'])",
+    ],
+)
+def test_torch_is_not_loaded_where_nothing_is_learnt(code: str) -> None:
+    program = f"import sys\n{code}\nassert 'torch' not in sys.modules"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_importing_the_package_loads_next_to_nothing() -> None:
+    program = (
+        "import sys; before = set(sys.modules); import pufferlib\n"
+        "heavy = {'numpy', 'gymnasium', 'torch', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

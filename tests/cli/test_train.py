@@ -1,0 +1,175 @@
+"""`puffer train` and `puffer eval`: what a run leaves behind, and what is played of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import TINY, only_run
+
+from pufferlib.cli import main
+from pufferlib.errors import CheckpointError
+
+
+def test_a_run_leaves_config_log_and_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "cartpole", *TINY, "--env.max-steps", "20"]) == 0
+    run = only_run()
+    assert run.name.startswith("cartpole-")
+    assert {path.name for path in run.iterdir()} == {
+        "best.safetensors",
+        "config.json",
+        "iteration-000003.safetensors",
+        "latest.safetensors",
+        "metrics.jsonl",
+    }
+    config = json.loads((run / "config.json").read_text())
+    assert config["name"] == "cartpole"
+    assert config["env"] == {"max_steps": 20}
+    assert config["train"]["num_iterations"] == 3
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [256, 512, 768]
+    assert [row["iteration"] for row in rows] == [1, 2, 3]
+    assert "env/score" in rows[-1]
+
+    capsys.readouterr()
+    assert main(["eval", "cartpole", "--episodes", "5", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert scores["env"] == "cartpole"
+    assert scores["run"] == str(run)
+    assert scores["episodes"] == 5
+    assert 1 <= scores["mean_reward"] <= 20
+    assert scores["mean_reward"] == scores["score"]
+
+    assert main(["eval", "cartpole", "--run", str(run), "--episodes", "3", "--deterministic"]) == 0
+    assert "mean_reward" in capsys.readouterr().out
+    assert main(["eval", "cartpole", "--episodes", "2", "--env.max-steps", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["episode_length"] == 4
+    assert main(["eval", "cartpole", "--episodes", "1", "--gif", "play.gif"]) == 0
+    assert Path("play.gif").read_bytes()[:6] in (b"GIF87a", b"GIF89a")
+
+
+def test_equal_commands_give_equal_runs() -> None:
+    for folder in ("one", "two"):
+        command = ["train", "connect4", *TINY, f"--train.run-dir={folder}"]
+        command.append("--train.minibatch-size=none")  # connect4 has one for larger batches
+        assert main([*command, "--policy.recurrent=gru", "--train.seed=5"]) == 0
+    logs = []
+    for folder in ("one", "two"):
+        lines = (only_run(folder) / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        logs.append([{key: row[key] for key in ("policy_loss", "mean_reward")} for row in rows])
+    assert logs[0] == logs[1]
+
+
+def test_eval_wants_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "cartpole", *TINY, "--train.num-iterations=1"]) == 0
+    run = only_run()
+    capsys.readouterr()
+    assert main(["eval", "squared", "--run", str(run)]) == 2
+    assert "`--run` must be a run of squared" in capsys.readouterr().err
+    (run / "latest.safetensors").write_bytes(b"garbage")
+    assert main(["eval", "cartpole"]) == 2
+    assert "is not a checkpoint" in capsys.readouterr().err
+    (run / "config.json").write_text("[]")
+    assert main(["eval", "cartpole", "--run", str(run)]) == 2
+    assert "must be the folder of a run" in capsys.readouterr().err
+
+
+def test_a_batch_size_that_nobody_chose_fits_odd_numbers_of_envs() -> None:
+    words = [word for word in TINY if not word.startswith(("--train.batch", "--vec.num-envs"))]
+    words += ["--vec.num-envs=1001", "--train.num-iterations=1"]
+    assert main(["train", "squared", *words]) == 0
+    config = json.loads((only_run() / "config.json").read_text())
+    assert config["train"]["batch_size"] % 1001 == 0
+
+
+def test_an_ini_file_sets_what_the_command_line_does_not() -> None:
+    Path("my.ini").write_text("[train]\nnum_iterations = 2\ngamma = 0.5\n[env]\nmax_steps = 9\n")
+    words = [word for word in TINY if "iterations" not in word]
+    assert main(["train", "cartpole", "--config", "my.ini", *words, "--train.gamma=0.75"]) == 0
+    config = json.loads((only_run() / "config.json").read_text())
+    assert config["train"]["num_iterations"] == 2
+    assert config["train"]["gamma"] == 0.75
+    assert config["env"] == {"max_steps": 9}
+
+
+def test_a_save_that_fails_on_the_way_does_not_stop_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pufferlib.trainer import PuffeRL
+
+    save, saves = PuffeRL.save_checkpoint, []
+
+    def failing(self: PuffeRL, path: Path, metadata: Any = None) -> None:
+        saves.append(self.iteration)
+        if self.iteration == 1:
+            raise CheckpointError("cannot write x: No space left on device")
+        save(self, path, metadata)
+
+    monkeypatch.setattr(PuffeRL, "save_checkpoint", failing)
+    with pytest.warns(RuntimeWarning, match=r"No space left on device\. The run goes on"):
+        assert main(["train", "cartpole", *TINY, "--train.checkpoint-interval=1"]) == 0
+    assert saves == [1, 2, 3]
+
+
+def test_a_run_that_diverges_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*TINY, "--train.learning-rate=1e30", "--train.max-grad-norm=none"]
+    assert main(["train", "continuous", *words, "--train.num-iterations=20"]) == 2
+    err = capsys.readouterr().err
+    assert "must be finite" in err
+    assert err.count("\n") == 1
+
+
+def test_the_dashboard_can_be_saved_as_a_picture() -> None:
+    assert main(["train", "cartpole", *TINY, "--svg", "board.svg"]) == 0
+    assert "<svg" in Path("board.svg").read_text()
+
+
+def start_training(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pufferlib", "train", "cartpole", *TINY, *words]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # a background job of a shell ignores Ctrl-C; a program in the foreground does not
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def wait_for_rows(process: subprocess.Popen[str], rows: int) -> None:
+    for _ in range(600):
+        assert process.poll() is None, process.communicate()
+        logs = list(Path("runs").glob("*/metrics.jsonl")) if Path("runs").exists() else []
+        if logs and logs[0].read_text().count("\n") >= rows:
+            return
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError("the run wrote no log")
+
+
+def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    process = start_training("--train.num-iterations=1000000")
+    wait_for_rows(process, 2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    run = only_run()
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    from pufferlib import checkpoint
+
+    saved = checkpoint.load(run / "latest.safetensors")
+    assert saved.facts["iteration"] == len(rows)
+    assert main(["eval", "cartpole", "--episodes", "1", "--json"]) == 0

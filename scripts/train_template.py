@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import pufferlib
 from pufferlib.errors import CheckpointError, PufferError, UsageError
+from pufferlib.loggers import kept_id
 from pufferlib.pytorch import layer_init
 
 CHECKPOINT = "latest.safetensors"
@@ -147,7 +148,10 @@ def make_loggers(args: argparse.Namespace, folder: Path) -> list[Any]:
     loggers: list[Any] = [pufferlib.JsonlLogger(folder / "metrics.jsonl")]
     if args.logger == "wandb":
         shown = {key: str(value) for key, value in vars(args).items() if key != "neptune_token"}
-        loggers.append(pufferlib.WandbLogger(args.project, name=args.exp_name, config=shown))
+        own = kept_id(folder / "wandb.id")  # after a crash it goes on with the same run
+        loggers.append(
+            pufferlib.WandbLogger(args.project, name=args.exp_name, config=shown, id=own)
+        )
     elif args.logger == "neptune":
         loggers.append(pufferlib.NeptuneLogger(args.project, args.exp_name, args.neptune_token))
     elif args.logger == "tensorboard":

@@ -169,13 +169,14 @@ def test_wandb_says_nothing_where_offline_is_what_was_asked_for(tmp_path: Path) 
     pytest.importorskip("wandb")
     script = """
 from pufferlib.loggers import WandbLogger
-first, second = WandbLogger("project", name="a"), WandbLogger("project", name="b")
+first = WandbLogger("project", name="a", id="0123456789abcdef")
+second = WandbLogger("project", name="b")
 for step in range(3):
     first.log({"sps": 1.0}, step)
     second.log({"sps": 2.0}, step)
 first.close()
 second.close()
-assert first.run.id != second.run.id  # two loggers are two runs
+assert first.run.id == "0123456789abcdef" != second.run.id  # two loggers are two runs
 assert first.url != second.url
 """
     assert run(script, tmp_path, WANDB_MODE="offline") == ""

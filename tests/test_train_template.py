@@ -204,6 +204,8 @@ def test_services_get_names_but_no_secret(name: str, monkeypatch: pytest.MonkeyP
     args = template.parse([*words, "--neptune-token", "secret"])
     template.make_loggers(args, Path("first"))
     ((given, keywords),) = made
+    if name == "wandb":
+        assert keywords["id"] == Path("first/wandb.id").read_text()
 
     if name == "neptune":
         assert (given, keywords) == (("mine", "first", "secret"), {})

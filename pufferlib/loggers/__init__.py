@@ -10,7 +10,7 @@ from pufferlib.loggers.base import Logger, NoLogger, SafeLogger
 from pufferlib.loggers.jsonl import JsonlLogger
 from pufferlib.loggers.neptune import NeptuneLogger
 from pufferlib.loggers.tensorboard import TensorboardLogger
-from pufferlib.loggers.wandb import WandbLogger
+from pufferlib.loggers.wandb import WandbLogger, kept_id
 
 __all__ = [
     "BackgroundLogger",
@@ -21,4 +21,5 @@ __all__ = [
     "SafeLogger",
     "TensorboardLogger",
     "WandbLogger",
+    "kept_id",
 ]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from pufferlib.files import read_regular, write_atomically
 from pufferlib.loggers.background import BackgroundLogger, load
 
 _INIT_SECONDS = 15.0  # a script that ends sooner may be held up by W&B's exit hook for this long
@@ -15,9 +20,10 @@ class WandbLogger(BackgroundLogger):
     """Logs to Weights & Biases: `pip install 'pufferlib[wandb]'`, then `wandb login` once.
 
     Without a login or a network the run is kept in the folder `wandb`, which one warning says, and
-    `wandb sync` uploads it. `config` is shown beside the run. Variables of W&B such as WANDB_MODE,
-    WANDB_DIR and WANDB_RUN_ID count. `run` is W&B's own object, for all else that it can do, and
-    None before the first row was written.
+    `wandb sync` uploads it. `config` is shown beside the run. A second logger with the same `id`
+    goes on with the same run; see `kept_id`. Variables of W&B such as WANDB_MODE, WANDB_DIR and
+    WANDB_RUN_ID count. `run` is W&B's own object, for all else that it can do, and None before the
+    first row was written.
     """
 
     def __init__(
@@ -26,10 +32,13 @@ class WandbLogger(BackgroundLogger):
         entity: str | None = None,
         name: str | None = None,
         config: Mapping[str, Any] | None = None,
+        id: str | None = None,
     ) -> None:
         super().__init__()
         self._wandb = load("wandb", "WandbLogger")
         self._about = {"project": project, "entity": entity, "name": name}
+        if id is not None and "WANDB_RUN_ID" not in os.environ:
+            self._about |= {"id": id, "resume": "allow"}  # if the server has it, go on with it
         self._config = dict(config or {})
         self.run: Any = None
 
@@ -75,6 +84,21 @@ class WandbLogger(BackgroundLogger):
     def _rescue(self) -> str:
         folder = self.run.settings.sync_dir if self.run is not None else "wandb/*run-*"
         return f"`wandb sync {folder}` uploads it"
+
+
+def kept_id(path: str | os.PathLike[str]) -> str:
+    """Return the id that the file at `path` keeps; if there is none, make one and keep it there.
+
+    So a run that is resumed finds itself again.
+    """
+    with suppress(OSError, ValueError):
+        found = read_regular(Path(path), 64).decode()
+        if re.fullmatch("[0-9a-f]{16}", found):
+            return found
+    made = secrets.token_hex(8)
+    with suppress(OSError):  # where nothing can be kept, the run still has an id
+        write_atomically(Path(path), made.encode())
+    return made
 
 
 def _first_line(error: Exception) -> str:

@@ -350,6 +350,13 @@ class BufferedVectorEnv(VectorEnv):
         """Take the seeds of envs `first_env` and on of a larger vector; False where it cannot."""
         return False
 
+    def _is_step_overridden(self, backend: type[VectorEnv]) -> bool:
+        """Return whether halves of a step must go through a `step` that is not the backend's own.
+
+        A mix-in that times or changes steps must see them all; surplus envs have no whole steps.
+        """
+        return type(self).step is not backend.step and not self.surplus_envs
+
     def _begin(self, call: str) -> None:
         super()._begin(call)
         if call == "step":

@@ -241,6 +241,9 @@ class Multiprocessing(BufferedVectorEnv):
         return *map(self._by_agent, rows), batch.infos
 
     def send(self, actions: Any) -> None:
+        if self._is_step_overridden(Multiprocessing):
+            super().send(actions)
+            return
         self._begin("send")
         if self.surplus_envs and not self._batch_workers:
             raise UsageError("`recv` must be called before `send`: it says for which slots.")
@@ -249,7 +252,7 @@ class Multiprocessing(BufferedVectorEnv):
 
     def recv(self) -> Batch:
         self._begin("recv")
-        if self._sent or not self._received:
+        if not self._received or (self._sent and not self._is_step_overridden(Multiprocessing)):
             self._batch = self._take()
         self._sent, self._received = False, True
         assert self._batch is not None

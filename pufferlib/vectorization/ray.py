@@ -146,6 +146,9 @@ class Ray(BufferedVectorEnv):
         return *map(self._by_agent, rows), batch.infos
 
     def send(self, actions: Any) -> None:
+        if self._is_step_overridden(Ray):
+            super().send(actions)
+            return
         self._begin("send")
         if not self._batch_workers:
             raise UsageError("`recv` must be called before the first `send`.")
@@ -154,8 +157,10 @@ class Ray(BufferedVectorEnv):
 
     def recv(self) -> Batch:
         self._begin("recv")
-        self._batch = self._take()
+        if not self._received or (self._sent and not self._is_step_overridden(Ray)):
+            self._batch = self._take()
         self._sent, self._received = False, True
+        assert self._batch is not None
         return self._batch
 
     def _give(self, actions: Any) -> None:

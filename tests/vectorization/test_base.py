@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import pufferlib
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.native import NativeEnv
-from pufferlib.vectorization import Serial, Threads, VectorEnv
+from pufferlib.vectorization import Multiprocessing, Serial, Threads, VectorEnv
 
 
 class Mine(VectorEnv):
@@ -246,18 +246,28 @@ class TimedThreads(Timed, Threads):
     pass
 
 
-@pytest.mark.parametrize("backend", ["serial", "threads"])
-def test_a_mix_in_that_times_steps_trains(backend: str) -> None:
-    vecenv: Any = (
-        TimedSerial(lambda: NativeEnv("cartpole"), 4)
-        if backend == "serial"
-        else TimedThreads("cartpole", 4, 1)
-    )
+class TimedMultiprocessing(Timed, Multiprocessing):
+    pass
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        pytest.param(lambda: TimedSerial(lambda: NativeEnv("cartpole"), 4), id="serial"),
+        pytest.param(lambda: TimedThreads("cartpole", 4, 1), id="threads"),
+        pytest.param(
+            lambda: TimedMultiprocessing(lambda: NativeEnv("cartpole"), 4, 2, start_method="fork"),
+            id="processes",
+        ),
+    ],
+)
+def test_a_mix_in_that_times_steps_trains(create: Any) -> None:
+    vecenv = create()
     trainer = pufferlib.PuffeRL(
         vecenv, batch_size=64, n_epochs=1, seed=3, device="cpu", dashboard="off"
     )
     first = vecenv.observations.copy()
-    trainer.evaluate()
+    assert "mean_reward" in trainer.evaluate()
     trainer.train()
     assert len(vecenv.times) == 16
     assert vecenv.num_resets == 1

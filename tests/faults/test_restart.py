@@ -18,10 +18,12 @@ from faulty import (
     NOTHING,
     NOW,
     Faulty,
+    is_within,
     kill,
     leave,
     nothing_left,
     sleep_forever,
+    slowness,
     stop_the_process,
     watchdog,
 )
@@ -132,11 +134,11 @@ def test_a_death_while_another_is_replaced_is_not_missed(tmp_path: Path) -> None
                 kill()
             return super().step(action)
 
-    with Multiprocessing(Slow, 2, 2, restart=2, timeout=20, **FORK) as vecenv:
+    with Multiprocessing(Slow, 2, 2, restart=2, timeout=120, **FORK) as vecenv:
         vecenv.reset(seed=0)
         start = time.monotonic()
         vecenv.step([NOW, 2])
-        assert time.monotonic() - start < 5  # by its death, not by its timeout
+        assert is_within(time.monotonic() - start, 5)  # by its death, not by its timeout
         assert vecenv.truncations.all()
         vecenv.step(NOTHING)
 
@@ -158,13 +160,13 @@ def test_a_call_that_finds_a_worker_dead_is_answered_by_the_new_one(call: str) -
 
 def test_slots_under_way_are_replaced_too() -> None:
     with Multiprocessing(
-        lambda: Faulty(kill), 2, 2, mode="async", surplus_envs=2, restart=3, timeout=20, **FORK
+        lambda: Faulty(kill), 2, 2, mode="async", surplus_envs=2, restart=3, timeout=120, **FORK
     ) as vecenv:
         vecenv.reset(seed=0)
         counts = np.zeros(4, int)
         cuts = 0
         seen = np.zeros(4, bool)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         for step in itertools.count():
             if step >= 60 and cuts >= 3:  # while two are alive, the dead are found after a while
                 break
@@ -183,9 +185,10 @@ def test_slots_under_way_are_replaced_too() -> None:
 
 @pytest.mark.parametrize("fault", [sleep_forever, stop_the_process])
 def test_a_worker_that_hangs_is_replaced(fault: Any) -> None:
-    with Multiprocessing(lambda: Faulty(fault), 4, 2, restart=1, timeout=0.3, **FORK) as vecenv:
+    timeout = 0.3 * slowness()
+    with Multiprocessing(lambda: Faulty(fault), 4, 2, restart=1, timeout=timeout, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        with pytest.warns(UserWarning, match=r"did not finish `step` of env 1 within 0.3 s"):
+        with pytest.warns(UserWarning, match=rf"did not finish `step` of env 1 within {timeout:g}"):
             vecenv.step([NOTHING, NOW, NOTHING, NOTHING])
         assert vecenv.truncations.tolist() == [True, True, False, False]
         vecenv.step(NOTHING)

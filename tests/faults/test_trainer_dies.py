@@ -14,12 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
-from faulty import AT_CLOSE, NOTHING, Faulty, nothing_left, sleep_forever, watchdog
+from faulty import AT_CLOSE, NOTHING, Faulty, is_within, nothing_left, sleep_forever, watchdog
 
 from pufferlib.vectorization import Multiprocessing
 
 LIMIT = 3.0  # seconds from the end of the trainer to the end of all
-SOON = 60.0  # seconds; a shared machine can take long to start
+SOON = 300.0  # seconds; a shared machine can take long to start
 TESTS = Path(__file__).resolve().parent.parent
 
 SCRIPT = """
@@ -75,9 +75,9 @@ class Run:
         start = time.monotonic()
         self.process.wait(SOON)
         while running := [helper for helper in self.helpers if _is_running(helper)]:
-            assert time.monotonic() - start < LIMIT, running
+            assert is_within(time.monotonic() - start, LIMIT), running
             time.sleep(0.01)
-        assert time.monotonic() - start < LIMIT
+        assert is_within(time.monotonic() - start, LIMIT)
         assert set(os.listdir("/dev/shm")) <= self.shared
         return self.errors.read_text()
 
@@ -107,7 +107,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
         time.sleep(0.1)  # until it is in the middle of something
         return runs[-1]
 
-    with watchdog(90):
+    with watchdog(SOON):
         yield begin
         for run in runs:
             run.end()
@@ -186,7 +186,7 @@ def test_a_training_run_that_is_interrupted_saves_and_ends_all(tmp_path: Path) -
     assert "Traceback" not in errors
     assert list(tmp_path.glob("runs/*/latest.safetensors"))
     while any(map(_is_running, helpers)):
-        assert time.monotonic() - ended < LIMIT
+        assert is_within(time.monotonic() - ended, LIMIT)
         time.sleep(0.01)
 
 
@@ -295,4 +295,4 @@ def test_an_exception_on_its_way_is_not_replaced_by_one_of_closing() -> None:
         pytest.raises(KeyboardInterrupt),
     ):
         run()
-    assert time.monotonic() - start < LIMIT + 1
+    assert is_within(time.monotonic() - start, LIMIT + 1)

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from faulty import is_within
 from gymnasium.spaces import Box, Discrete
 
 from pufferlib import emulate
@@ -84,7 +85,7 @@ def test_episodes_of_one_step_end_the_measurement_too() -> None:
 
     start = time.perf_counter()
     found = measure_env(Brief, seconds=0.01)
-    assert time.perf_counter() - start < 5
+    assert is_within(time.perf_counter() - start, 5)
     assert found.steps > 0
     assert found.step > 0
 
@@ -119,7 +120,9 @@ def test_an_env_measured_apart_leaves_no_trace(capfd: pytest.CaptureFixture[str]
         return made[-1]
 
     descriptors = len(os.listdir("/proc/self/fd"))
-    assert 1e-3 <= step_seconds_apart(create) < 5e-3
+    seconds = step_seconds_apart(create)
+    assert seconds >= 1e-3
+    assert is_within(seconds, 5e-3)
     assert made == []
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert capfd.readouterr() == ("", "")
@@ -139,7 +142,7 @@ def test_an_env_that_raises_apart_costs_nothing() -> None:
 def test_an_env_that_hangs_apart_is_given_up() -> None:
     start = time.perf_counter()
     assert step_seconds_apart(lambda: time.sleep(60), limit=0.1) == math.inf
-    assert time.perf_counter() - start < 5
+    assert is_within(time.perf_counter() - start, 5)
 
 
 def test_slow_envs_get_workers_and_those_that_cannot_go_there_stay() -> None:

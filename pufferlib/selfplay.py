@@ -258,11 +258,9 @@ class SelfPlay(VectorEnv):
 
     def place(self, first_env: int) -> bool:
         """Take the seeds and the games of envs `first_env` and on of a larger vector."""
-        placed = getattr(self._inner, "place", None)
-        if placed is None or not placed(first_env):
-            return False
-        self._first_env = first_env
-        return True
+        self._first_env = first_env  # its games are others, whatever the env can do
+        place = getattr(self._inner, "place", None)
+        return place is not None and bool(place(first_env))
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._inner.reset(seed=self._take_seed(seed))

@@ -519,6 +519,21 @@ def test_games_go_on_when_their_opponent_leaves_the_pool() -> None:
         env.step(np.ones(16, dtype=np.int32))
 
 
+def test_whom_a_game_is_against_does_not_depend_on_the_number_of_processes() -> None:
+    drawn = []
+    for first, num_envs in ((0, 32), (0, 16), (16, 16)):
+        env = SelfPlay(Serial(HigherWins, num_envs), interval=1, seed=3)
+        for iteration in range(4):
+            env.note_policy(Says(iteration), iteration)
+        env.place(first)
+        played(env, action=1, steps=4)
+        drawn.append(env._games["opponent"].tolist())
+    whole, one, other = drawn
+    assert whole == one + other
+    assert set(whole) == {-1, 0, 1, 2, 3}
+    assert one != other
+
+
 def test_ratings_far_apart_do_no_harm() -> None:
     env = SelfPlay(Serial(HigherWins, 1))
     env.rating = -1e300

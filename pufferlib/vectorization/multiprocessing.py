@@ -431,7 +431,11 @@ class Multiprocessing(BufferedVectorEnv):
         self._last_look = time.monotonic()
         try:
             team.news()
-        except LostWorkerError as error:
+        except (LostWorkerError, ValueError, OSError) as error:  # the latter of a closed channel
+            if self._closed:
+                raise UsageError("`close` was called in the middle of a step.") from None
+            if not isinstance(error, LostWorkerError):
+                raise
             self._give_up(error)
         for worker in list(team.dead):
             self._lose(team.lost(worker, "step", flags.progress(worker)))

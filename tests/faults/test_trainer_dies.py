@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,18 @@ from typing import Any
 
 import psutil
 import pytest
-from faulty import AT_CLOSE, NOTHING, Faulty, is_within, nothing_left, sleep_forever, watchdog
+from faulty import (
+    AT_CLOSE,
+    NOTHING,
+    NOW,
+    Faulty,
+    is_within,
+    nothing_left,
+    sleep_forever,
+    watchdog,
+)
 
+from pufferlib.errors import UsageError
 from pufferlib.vectorization import Multiprocessing
 
 LIMIT = 3.0  # seconds from the end of the trainer to the end of all
@@ -238,6 +249,24 @@ def test_a_vector_can_be_used_after_an_interrupt(call: str, delay: float) -> Non
             vecenv.step(NOTHING)
         assert (vecenv.reset(seed=3) == first).all()
         assert vecenv.step(NOTHING)[0][:, 0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("closer", ["a signal handler", "a thread"])
+def test_a_step_during_which_the_vector_is_closed_ends(closer: str) -> None:
+    vecenv = Multiprocessing(lambda: Faulty(sleep_forever), 2, 2, start_method="fork")
+    vecenv.reset(seed=0)
+    previous = signal.signal(signal.SIGALRM, lambda number, frame: vecenv.close())
+    timer = threading.Timer(0.1, vecenv.close)
+    try:
+        timer.start() if closer == "a thread" else signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(UsageError, match="`close` was called in the middle of a step"):
+            vecenv.step(NOW)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+        timer.cancel()
+    if closer == "a thread":
+        timer.join()
 
 
 class Talkative(Faulty):

@@ -80,9 +80,9 @@ class Layout(NamedTuple):
     def __str__(self) -> str:
         """Spell it as people say it: `multiprocessing, 64 envs on 2 workers`."""
         if self.backend == "serial":
-            return f"serial, {self.num_envs} envs"
-        noun = "threads" if self.backend == "threads" else "workers"
-        text = f"{self.backend}, {self.total_envs} envs on {self.total_workers} {noun}"
+            return f"serial, {_count(self.num_envs, 'env')}"
+        workers = _count(self.total_workers, "thread" if self.backend == "threads" else "worker")
+        text = f"{self.backend}, {_count(self.total_envs, 'env')} on {workers}"
         return f"{text}, {self.num_envs} at a time" if self.surplus_envs else text
 
 
@@ -378,7 +378,8 @@ def explain(best: Trial, trials: Sequence[Trial], cost: EnvCost, cores: int) -> 
         return f"a C env steps in {step}, so threads of one process lose nothing on the way{gain}"
     if layout.backend == "serial":
         if "multiprocessing" not in rates:
-            return f"a step takes {step}, and there is one core for all envs"
+            only = "there is one core for all envs" if cores == 1 else "there was no time for more"
+            return f"a step takes {step}, and {only}"
         reached = rates["multiprocessing"] / best.sps
         return f"a step takes {step}, for which worker processes reach {reached:.0%} of this rate"
     if layout.surplus_envs:
@@ -388,6 +389,10 @@ def explain(best: Trial, trials: Sequence[Trial], cost: EnvCost, cores: int) -> 
         return f"envs wait for {cost.wait_share:.0%} of a step, so {cores} cores serve more{gain}"
     turn = spell_seconds(cost.mean * layout.total_envs / layout.total_workers)
     return f"a step takes {step}, so a turn of {turn} is worth a worker on each core{gain}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def spell_seconds(seconds: float) -> str:

@@ -161,6 +161,7 @@ def test_the_reason_is_what_was_measured() -> None:
     worse = workers._replace(sps=50)
     assert "reach 50% of this rate" in explain(serial, [serial, worse], slow, 2)
     assert "one core" in explain(serial, [serial], slow, 1)
+    assert "no time for more" in explain(serial, [serial], slow, 2)
     assert "C env steps in 1 ms" in explain(trial("threads", 8, 9), [serial], slow, 2)
 
 

@@ -69,7 +69,7 @@ def test_several_loggers_beside_the_lines_of_json(
     (folder,) = Path("runs").iterdir()
     wandb, neptune = services
 
-    project, entity, name, shown = wandb.args
+    project, entity, name, shown, _ = wandb.args
     assert (project, entity, name) == ("mine", "team", "first")
     assert shown == json.loads((folder / "config.json").read_text())
     assert neptune.args == ("mine", "first")
@@ -83,12 +83,36 @@ def test_several_loggers_beside_the_lines_of_json(
     assert str(folder / "tensorboard") in out
 
 
+def test_a_run_that_goes_on_is_the_same_at_its_service(services: list[Recorder]) -> None:
+    for _ in range(2):
+        assert main(["train", "squared", *TINY, "--log.logger=wandb"]) == 0
+    folder = sorted(Path("runs").iterdir())[0]
+    assert main(["resume", str(folder), "--train.num-iterations=4"]) == 0
+    first, other, again = (service.args[-1] for service in services)
+
+    assert first == again == (folder / "wandb.id").read_text()
+    assert other != first
+    assert services[2].steps == [192, 256]
+
+
 def test_a_run_without_a_name_has_that_of_its_folder(services: list[Recorder]) -> None:
     Path("mine.ini").write_text("[log]\nlogger = wandb\n")
     assert main(["train", "squared", *TINY, "--config", "mine.ini"]) == 0
     (folder,) = Path("runs").iterdir()
 
     assert services[0].args[:3] == ("pufferlib", None, folder.name)
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"../other", b"\xff" * 16, b"0" * 1000])
+def test_an_id_is_kept_and_a_spoilt_one_replaced(spoilt: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "wandb.id"
+    first = loggers.kept_id(path)
+    assert loggers.kept_id(path) == first
+    path.write_bytes(spoilt)
+    second = loggers.kept_id(path)
+    assert loggers.kept_id(path) == second != first
+    assert len(second) == 16
+    assert loggers.kept_id("/proc/none/wandb.id") != first  # cannot be kept: an id all the same
 
 
 @pytest.mark.parametrize(

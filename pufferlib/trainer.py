@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pufferlib import checkpoint, native
+from pufferlib import native, resuming
 from pufferlib.async_rollout import AsyncRollout, collect_async
 from pufferlib.config import TrainConfig, check_train
 from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.distributed import SlotGenerator, World, join_world, joined_metrics
-from pufferlib.errors import CheckpointError, NonFiniteError, UsageError
+from pufferlib.errors import NonFiniteError, UsageError
 from pufferlib.learner import NUMBERS, Learner, Schedule
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
@@ -41,23 +41,20 @@ from pufferlib.pytorch import (
     State,
     env_actions,
     in_eval_mode,
-    map_state,
     mode,
     observation_rows,
     policy_spaces,
     policy_step,
     prepare_policy,
     sample,
-    unwrapped,
 )
 from pufferlib.rollout import (
     Carry,
     Rollout,
     begin,
     collect,
-    take_batches,
 )
-from pufferlib.selfplay import SelfPlay, as_self_play, self_play_of
+from pufferlib.selfplay import as_self_play, self_play_of
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -409,9 +406,7 @@ class PuffeRL:
 
         `metadata` is any JSON value, with numbers of NumPy and torch; `load_checkpoint` returns it.
         """
-        tensors, facts = self._tensors(), self._facts()  # all processes have a part in them
-        if self.world.is_first:
-            checkpoint.save(path, tensors, facts, metadata)
+        resuming.save(self, path, metadata)
 
     def load_checkpoint(self, path: str | Path, weights_only: bool = False) -> Any:
         """Take over what `save_checkpoint` wrote for the same policy; return its metadata.
@@ -421,181 +416,7 @@ class PuffeRL:
         (its weights, and the statistics of `norm_obs`), and all else stays as it is. A file that
         does not fit changes nothing. Nothing in it is executed.
         """
-        before = {  # past policies never change, and may be large
-            name: part if name.startswith("self_play/pool/") else part.clone()
-            for name, part in self._tensors().items()
-        }
-        facts, had_rollout = self._facts(), self._has_rollout
-        most = self._most_bytes(before)
-        saved = checkpoint.load(path, None if weights_only else most)
-        try:
-            self._check_modules(saved.tensors, weights_only)
-            if weights_only:
-                self._restore_modules(saved.tensors, ("policy", "observation_norm"))
-            else:
-                self._resume(saved.tensors, saved.facts)
-        except Exception as error:
-            self._resume(before, facts)
-            self._has_rollout = had_rollout
-            if isinstance(error, CheckpointError):
-                raise
-            kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-            reason = " ".join(f"{kind}{error}".split())
-            raise CheckpointError(f"{path} does not fit this run: {reason:.300}") from error
-        return saved.metadata
-
-    def _most_bytes(self, tensors: Mapping[str, Tensor]) -> int:
-        """Return how large a checkpoint that fits this run can be."""
-        most = 4 * sum(part.nbytes for part in tensors.values()) + (64 << 20)
-        if self._self_play is not None:  # its pool may be fuller there than here
-            one = sum(part.nbytes for part in self.policy.state_dict().values())
-            most += 2 * self._self_play.pool_size * one
-        return most
-
-    def _resume(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        iteration, steps = (checkpoint.counter(facts, name) for name in ("iteration", "steps"))
-        episode_log = {str(name): float(value) for name, value in facts["episode_log"].items()}
-        for name in ("rng/order", "rng/torch", *(["rng/sample"] * (self.device.type == "cpu"))):
-            checkpoint.check_rng(tensors[name])
-        if self._self_play is not None:
-            tensors = self._resume_pool(self._self_play, tensors, facts)
-        if "env/state" in tensors:
-            self._resume_env(tensors, facts)
-        self._restore_modules(tensors, self._modules())
-        kind = facts["train"]["optimizer"]
-        if kind != self.config.optimizer:
-            raise CheckpointError(
-                f"`optimizer` must be {kind!r:.50} to go on from this checkpoint, but is "
-                f"{self.config.optimizer!r}. Try weights_only=True."
-            )
-        checkpoint.restore_optimizer(self.optimizer, tensors)
-        self._order_rng.set_state(tensors["rng/order"])
-        self._sample_rng.set_state(tensors["rng/sample"])
-        torch.set_rng_state(tensors["rng/torch"])
-        self.iteration, self.steps = iteration, steps
-        self.learning_rate = checkpoint.number(facts, "learning_rate")
-        self._episode_log = episode_log
-        self._has_rollout = False
-        if isinstance(self.rollout, AsyncRollout):
-            self.rollout.forget()  # what is half-way belongs to the run that was here before
-        self._uptime = checkpoint.number(facts, "uptime")
-        self._started = self._last_log = self._last_evaluate = time.perf_counter()
-
-    def _resume_env(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Put the envs, and the policy's memory of them, back to where they were."""
-        resets = self.world.own_rows(tensors["carry/resets"]).to(self.device)
-        if resets.shape != self._carry.resets.shape or resets.dtype != torch.bool:
-            raise CheckpointError(
-                f"the checkpoint must be of {len(self._carry.resets)} slots, but has "
-                f"{resets.numel()}. Try the number of envs that it was saved with, or "
-                "weights_only=True."
-            )
-        state = checkpoint.unpack(facts["state"], tensors, "state/")
-        state = map_state(lambda part: self.world.own_rows(part).to(self.device), state)
-        if self.env.snapshot() is None:
-            raise CheckpointError(
-                "the checkpoint must be of envs like these, but it has their state, which "
-                f"{type(self.env).__name__} cannot take. Try weights_only=True."
-            )
-        self.env.restore(self.world.own_rows(tensors["env/state"]).numpy())
-        if self._self_play is not None:
-            own = checkpoint.under(tensors, "self_play/")
-            self._self_play.load_memory(own, facts["self_play"], self.policy)
-        batches = take_batches(self.env)
-        self._carry = Carry(batches, state, resets)
-        shown = map_state(lambda part: part[batches[0].slots], state)
-        # whether the policy can go on from it
-        _, after = self.predict(batches[0].observations, shown)
-        whole = all(
-            part.shape[:1] == resets.shape for part in checkpoint.pack(state, "")[1].values()
-        )
-        if state is not None and not (whole and checkpoint.is_alike(shown, after)):
-            raise CheckpointError("the checkpoint must hold a state of the policy, but does not.")
-
-    def _resume_pool(
-        self, self_play: SelfPlay, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-    ) -> Mapping[str, Tensor]:
-        """Put the past policies back; return the tensors of which the rest is to be restored.
-
-        A checkpoint that has none is of a run without self-play, whose games have other slots.
-        """
-        if "self_play" in facts:
-            own = checkpoint.under(tensors, "self_play/")
-            self_play.load_pool(own, facts["self_play"], self.policy, self.observation_norm)
-            return tensors
-        self_play.begin_anew()
-        message = "the checkpoint has no pool of past policies: self-play begins a new one."
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
-        kept = {name: part for name, part in tensors.items() if name != "env/state"}
-        if self._reward_norm is not None:
-            slots = self.env.num_agents * self.world.size
-            kept["reward_norm/returns"] = self._reward_norm.returns.new_zeros(slots)
-        return kept
-
-    def _check_modules(self, tensors: Mapping[str, Tensor], weights_only: bool) -> None:
-        """Raise unless the file has the parameters and statistics of this run, and no others."""
-        own = self._modules()
-        for option, name in (("norm_obs", "observation_norm"), ("norm_reward", "reward_norm")):
-            is_there = any(key.startswith(f"{name}/") for key in tensors)
-            if is_there != (name in own) and not (weights_only and option == "norm_reward"):
-                raise CheckpointError(
-                    f"`{option}` must be {str(is_there).lower()} to go on from this checkpoint, "
-                    f"but is {str(name in own).lower()}."
-                )
-        for name in ("policy", "observation_norm"):
-            if name in own:
-                checkpoint.check_module(own[name], tensors, f"{name}/")
-
-    def _restore_modules(self, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
-        modules = self._modules()
-        if "reward_norm/returns" in tensors:
-            returns = self.world.own_rows(tensors["reward_norm/returns"])
-            tensors = {**tensors, "reward_norm/returns": returns}
-        for name in names:
-            if name in modules:
-                checkpoint.restore_module(modules[name], tensors, f"{name}/")
-
-    def _tensors(self) -> dict[str, Tensor]:
-        tensors = checkpoint.optimizer_tensors(self.optimizer)
-        for name, module in self._modules().items():
-            tensors |= {f"{name}/{key}": part for key, part in module.state_dict().items()}
-        tensors["rng/order"] = self._order_rng.get_state()
-        tensors["rng/sample"] = self._sample_rng.get_state()
-        tensors["rng/torch"] = torch.get_rng_state()
-        env_state = self.env.snapshot()
-        if env_state is not None:
-            join = self.world.join_rows
-            tensors["env/state"] = join(torch.from_numpy(env_state))
-            tensors["carry/resets"] = join(self._carry.resets)
-            tensors |= checkpoint.pack(map_state(join, self._carry.state), "state/")[1]
-        if "reward_norm/returns" in tensors:
-            tensors["reward_norm/returns"] = self.world.join_rows(tensors["reward_norm/returns"])
-        if self._self_play is not None:
-            own = self._self_play.tensors()
-            tensors |= {f"self_play/{name}": part for name, part in own.items()}
-        return tensors
-
-    def _modules(self) -> dict[str, nn.Module]:
-        """Return by name all that a checkpoint holds the parameters and buffers of."""
-        parts = {
-            "policy": unwrapped(self.policy),
-            "observation_norm": self.observation_norm,
-            "reward_norm": self._reward_norm,
-        }
-        return {name: part for name, part in parts.items() if part is not None}
-
-    def _facts(self) -> dict[str, Any]:
-        own = {} if self._self_play is None else {"self_play": self._self_play.facts()}
-        return {
-            **own,
-            "iteration": self.iteration,
-            "steps": self.steps,
-            "uptime": self.uptime,
-            "learning_rate": self.learning_rate,
-            "episode_log": self._episode_log,
-            "state": checkpoint.pack(self._carry.state, "state/")[0],
-            "train": asdict(self.config),
-        }
+        return resuming.load(self, path, weights_only)
 
     @property
     def dashboard(self) -> Dashboard:

@@ -32,6 +32,7 @@ from pufferlib import PuffeRL, checkpoint, list_envs
 from pufferlib.errors import CheckpointError
 from pufferlib.models import make_policy
 from pufferlib.pytorch import map_state
+from pufferlib.resuming import facts_of, tensors_of
 from pufferlib.vectorization import Serial, VectorEnv
 
 
@@ -479,8 +480,8 @@ def test_a_memory_that_is_not_the_policys_is_refused(tmp_path: Path) -> None:
 
 def everything(trainer: PuffeRL) -> dict[str, Any]:
     """Return all that a checkpoint holds, as bytes and numbers; times apart."""
-    facts = {key: value for key, value in trainer._facts().items() if key != "uptime"}
-    parts = {name: bytes(part.numpy().tobytes()) for name, part in trainer._tensors().items()}
+    facts = {key: value for key, value in facts_of(trainer).items() if key != "uptime"}
+    parts = {name: bytes(part.numpy().tobytes()) for name, part in tensors_of(trainer).items()}
     return {**parts, **facts}
 
 

@@ -38,6 +38,7 @@ LAYERS = [
     {"async_rollout"},
     {"checkpoint", "loggers", "profiling", "dashboard", "nonfinite", "learner"},
     {"selfplay"},
+    {"resuming"},
     {"trainer"},
     {"evaluation", "export", "benchmark"},
     {"protein", "autotune"},

@@ -22,6 +22,7 @@ from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, UsageError
 from pufferlib.normalisation import ObservationNorm
 from pufferlib.pytorch import policy_spaces
+from pufferlib.resuming import facts_of, tensors_of
 from pufferlib.selfplay import RATING_STEP, START_RATING, Member, SelfPlay, _record
 from pufferlib.vectorization import Serial
 
@@ -845,11 +846,11 @@ def test_a_forged_pool_is_one_line_and_changes_nothing(
     change(facts["self_play"], tensors)
     checkpoint.save(tmp_path / "forged", tensors, facts)
 
-    before = running._tensors(), running._facts()
+    before = tensors_of(running), facts_of(running)
     with pytest.raises(CheckpointError, match=said) as told:
         running.load_checkpoint(tmp_path / "forged")
     assert "\n" not in str(told.value)
-    after = running._tensors(), running._facts()
+    after = tensors_of(running), facts_of(running)
     assert before[0].keys() == after[0].keys()
     for key, part in before[0].items():
         assert torch.equal(part, after[0][key]), key

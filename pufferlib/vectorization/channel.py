@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle
 
 _HEADER = struct.Struct("<QII")  # number of the message, this packet of it, packets in all
-_PACKET_BYTES = 65536
+_PACKET_BYTES = 32768  # well below what a socket holds
 MAX_FDS = 8
 
 

@@ -103,6 +103,7 @@ class Team:
         number = self._next_number()
         for worker in asked:
             self._start(worker, number)
+            self.news()  # hundreds of answers that nobody reads would hold the launcher up
         return self._gather(asked, "create", number)
 
     def _start(self, worker: int, number: int) -> None:

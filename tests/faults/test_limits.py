@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from gymnasium.spaces import Box
 
 from pufferlib.errors import UsageError
 from pufferlib.vectorization import Multiprocessing, Threads, machine
+from pufferlib.vectorization.channel import Channel
 
 FORK: Any = {"start_method": "fork"}
 TESTS = Path(__file__).resolve().parent.parent
@@ -71,6 +73,24 @@ with Multiprocessing(Faulty, 64, 4) as vecenv:
     vecenv.reset(seed=0)
     vecenv.step(0)
 """
+
+
+@pytest.mark.filterwarnings("ignore:.*workers share.*core")
+def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Narrow(Channel):
+        """Holds few messages that nobody has read yet, as if there were hundreds of workers."""
+
+        @staticmethod
+        def pair() -> tuple[Channel, Channel]:
+            ends = Channel.pair()
+            for end in ends:
+                end._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            return ends
+
+    monkeypatch.setattr("pufferlib.vectorization.launcher.Channel", Narrow)
+    with watchdog(), Multiprocessing(Faulty, 24, 24, start_method="fork") as vecenv:
+        vecenv.reset(seed=0)
+        vecenv.step(NOTHING)
 
 
 def test_a_hard_limit_is_told_with_the_numbers() -> None:

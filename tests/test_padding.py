@@ -82,7 +82,7 @@ def test_padded_agents_train_and_never_draw_a_choice_they_lack() -> None:
         made.append(Hunt())
         return PadAgents(made[-1])
 
-    with pufferlib.emulate(create, num_envs=4) as env:
+    with pufferlib.emulate(create, num_envs=4, backend="serial") as env:
         assert env.action_masks is not None
         trainer = pufferlib.PuffeRL(
             env, batch_size=1024, learning_rate=1e-2, ent_coef=0.0, dashboard="off", seed=1

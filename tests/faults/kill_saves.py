@@ -34,7 +34,7 @@ SAVING = ("checkpoint.py", "files.py", "runs.py")  # whose lines a save consists
 
 
 def make_trainer(hidden_size: int) -> pufferlib.PuffeRL:
-    vecenv = pufferlib.make("cartpole", num_envs=64, num_workers=1)
+    vecenv = pufferlib.make("cartpole", num_envs=64, backend="serial")  # which forks can use
     policy = make_policy(vecenv, hidden_size=hidden_size)
     settings = {"batch_size": 512, "n_epochs": 1, "device": "cpu", "dashboard": "off"}
     trainer = pufferlib.PuffeRL(vecenv, policy, **settings)

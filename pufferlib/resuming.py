@@ -115,7 +115,7 @@ def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:
     most = 4 * sum(part.nbytes for part in tensors.values()) + (64 << 20)
     if run._self_play is not None:  # its pool may be fuller there than here
         one = sum(part.nbytes for part in run.policy.state_dict().values())
-        most += 2 * run._self_play.pool_size * one
+        most += 2 * run._self_play.pool.size * one
     return most
 
 

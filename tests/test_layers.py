@@ -53,7 +53,7 @@ MAY_REACH_UP = {("registry", "vectorization"), ("registry", "integrations")}
 MAY_IMPORT_CORE = {"native", "engine"}
 MAY_NAME_SPACES = {"spaces", "native", "benchmark"}  # the latter two build some of their own
 TORCH_IN_FUNCTIONS_ONLY = {"cli", "benchmark", "autotune", "__init__", "__main__"}
-FRONT_DOOR_ONLY = {"emulation"}  # packages whose files are their own affair
+FRONT_DOOR_ONLY = {"emulation", "selfplay"}  # packages whose files are their own affair
 BANNED_NAMES = {"utils", "util", "common", "misc", "helpers"}
 
 

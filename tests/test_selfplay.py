@@ -23,7 +23,8 @@ from pufferlib.errors import CheckpointError, UsageError
 from pufferlib.normalisation import ObservationNorm
 from pufferlib.pytorch import policy_spaces
 from pufferlib.resuming import facts_of, tensors_of
-from pufferlib.selfplay import RATING_STEP, START_RATING, Member, SelfPlay, _record
+from pufferlib.selfplay import RATING_STEP, START_RATING, Member, Pool, SelfPlay
+from pufferlib.selfplay.games import record
 from pufferlib.vectorization import Serial
 
 
@@ -115,18 +116,18 @@ def test_only_games_against_the_pool_are_rated() -> None:
     metrics = past.drain_metrics()
     assert metrics["win_rate"] == 1
     assert metrics["elo"] > START_RATING + 40
-    assert metrics["elo"] + past.pool[0].rating == pytest.approx(2 * START_RATING)
+    assert metrics["elo"] + past.pool.members[0].rating == pytest.approx(2 * START_RATING)
     assert metrics["mean_reward"] == 1
     assert "win_rate" not in past.drain_metrics()
 
 
 def test_a_rating_moves_by_what_was_not_expected() -> None:
     # 400 points above the other, a win is expected with odds of 10 : 1
-    env = SelfPlay(Serial(HigherWins, 1))
-    env.rating = 1400.0
+    pool = Pool(1)
+    pool.rating = 1400.0
     other = Member(Says(0), 1000.0, 0)
-    env._rate(other, 0.0)
-    assert env.rating == pytest.approx(1400 - RATING_STEP * 10 / 11)
+    pool.rate(other, 0.0)
+    assert pool.rating == pytest.approx(1400 - RATING_STEP * 10 / 11)
     assert other.rating == pytest.approx(1000 + RATING_STEP * 10 / 11)
 
 
@@ -136,11 +137,15 @@ def test_the_pool_keeps_its_oldest_and_the_recent_past() -> None:
     env.reset(seed=0)
     for iteration in range(60):
         env.note_policy(policy, iteration)
-    assert [member.iteration for member in env.pool] == [0, 40, 50]
-    assert all(not part.requires_grad for member in env.pool for part in member.policy.parameters())
+    assert [member.iteration for member in env.pool.members] == [0, 40, 50]
+    assert all(
+        not part.requires_grad for member in env.pool.members for part in member.policy.parameters()
+    )
     with torch.no_grad():
         policy.bias += 1
-    assert not torch.equal(env.pool[-1].policy.bias, policy.bias)  # a copy, not the thing itself
+    assert not torch.equal(
+        env.pool.members[-1].policy.bias, policy.bias
+    )  # a copy, not the thing itself
 
 
 def test_the_memory_of_an_opponent_begins_anew_with_each_game() -> None:
@@ -251,15 +256,56 @@ def test_a_game_is_over_when_the_last_of_those_who_are_left_ends() -> None:
     policy = Says(1, recalls=True)
     env.note_policy(policy, 0)
     played(env, action=2, steps=12)
-    assert env._games["number"].tolist() == [3, 3]
+    assert env._games.rows["number"].tolist() == [3, 3]
     metrics = env.drain_metrics()
     assert metrics["win_rate"] == 1
     assert metrics["episodes"] == 3 * 2 * 2
     assert metrics["elo"] > START_RATING
-    # what it remembers begins with each game; agent 1, the last row, forgets when it leaves
-    seen = np.reshape(env.pool[0].policy.seen, (12, 4))
+    # what it remembers begins with each game; agent 1, the last row, has nothing while it is gone
+    seen = np.reshape(env.pool.members[0].policy.seen, (12, 4))
     assert not seen[:, :3].any()
-    assert seen[:, 3].tolist() == [0, 0, -2, -2] * 3
+    assert seen[:, 3].tolist() == [0, 0, -2, -3] * 3
+
+
+class Absences(Duel):
+    """Two pairs whose agents wait a round, leave, and come back, as PLAN says round by round."""
+
+    PLAN: ClassVar = [  # who acts, and whose episode ends then
+        ([0, 2], []),  # 1 and 3 have not come yet
+        ([1, 3], [1]),
+        ([0, 2], []),
+        ([0], [0]),  # all others wait: the game is not over
+        ([2, 3], []),
+        ([1, 2, 3], []),  # 1 is back in the same game
+        ([1, 2, 3], [1, 2, 3]),
+    ]
+
+    def _see(self) -> None:
+        self.observations[:] = 0
+        self.masks[:] = False
+        self.masks[self.PLAN[self.tick][0]] = True
+
+    def step(self, actions: Any) -> Any:
+        self.terminals[self.PLAN[self.tick][1]] = True
+        self.tick += 1
+        if self.tick == len(self.PLAN):
+            self.reset()
+        self._see()
+        return self.observations, self.rewards, self.terminals, self.truncations, []
+
+
+def test_who_waits_remembers_and_who_has_left_comes_back_without_a_memory() -> None:
+    env = SelfPlay(Serial(Absences, 2), latest_share=1)
+    policy = Says(1, recalls=True)
+    env.note_policy(policy, 0)
+    played(env, action=1, steps=14)
+    assert env._games.rows["number"].tolist() == [2, 2]
+    # how many rounds each remembers: agents 2 and 3 in env 0, agents 0 and 1 in env 1
+    seen = np.reshape(policy.seen, (14, 4)).T.astype(int).tolist()
+    assert seen[0] == [0, 1, 2, 3, 4, 5, 6] * 2
+    assert seen[1] == [0, 0, 1, 2, 3, 4, 5] * 2
+    assert seen[2] == [0, 1, 2, 3, 0, 0, 0] * 2
+    assert seen[3] == [0, 0, 0, 0, 0, 0, 1] * 2
 
 
 def test_rows_of_agents_that_left_stay_masked() -> None:
@@ -397,7 +443,7 @@ def test_both_sides_are_told_which_agents_they_are(num_envs: int) -> None:
             trainer.evaluate()
             trainer.train()
     assert policy.pairs == {(agent, agent) for agent in range(4)}
-    (member,) = trainer.env.pool  # type: ignore[attr-defined]
+    (member,) = trainer.env.pool.members  # type: ignore[attr-defined]
     assert member.policy.pairs <= policy.pairs
     if num_envs > 1:
         assert policy.heads.abs().sum(1).gt(0).all()  # the parameters of all four have learnt
@@ -420,7 +466,7 @@ def test_policies_that_return_distributions_play_themselves() -> None:
     for iteration in range(3):
         env.note_policy(Whatever(), 20 * iteration)
     assert len(played(env, action=2, steps=9)) == 9 * 6
-    assert len(np.unique(env._games["opponent"])) > 1
+    assert len(np.unique(env._games.rows["opponent"])) > 1
 
 
 class Wide(pufferlib.PufferEnv):
@@ -469,7 +515,7 @@ def test_compiled_policies_join_the_pool_as_written() -> None:
         with SelfPlay(pufferlib.make("connect4", 4, 1, opponent="self"), latest_share=0.5) as env:
             env.note_policy(policy, 0)  # type: ignore[arg-type]
             played(env, action=3, steps=10)
-            (member,) = env.pool
+            (member,) = env.pool.members
             assert type(member.policy) in (Columns, InParts)
             own = dict(member.policy.named_parameters())
             for name, part in pufferlib.pytorch.unwrapped(policy).named_parameters():  # type: ignore[arg-type]
@@ -483,8 +529,8 @@ def test_a_member_holds_no_gradients() -> None:
     env = SelfPlay(Serial(HigherWins, 2))
     env.note_policy(policy, 0)
     assert policy.layer.weight.grad is not None
-    assert all(part.grad is None for part in env.pool[0].policy.parameters())
-    assert not env.pool[0].policy.training
+    assert all(part.grad is None for part in env.pool.members[0].policy.parameters())
+    assert not env.pool.members[0].policy.training
 
 
 class Locked(Says):
@@ -504,7 +550,7 @@ def test_a_pool_of_one_holds_the_newest() -> None:
     for iteration in range(12):
         env.note_policy(Says(iteration % 5), iteration)
         played(env, action=1, steps=4)
-    assert [member.iteration for member in env.pool] == [10]
+    assert [member.iteration for member in env.pool.members] == [10]
 
 
 def test_games_go_on_when_their_opponent_leaves_the_pool() -> None:
@@ -512,10 +558,10 @@ def test_games_go_on_when_their_opponent_leaves_the_pool() -> None:
     env.reset(seed=0)
     for iteration in range(3):
         env.note_policy(Says(iteration), iteration)
-    env._games["opponent"] = np.arange(16) % 3
+    env._games.rows["opponent"] = np.arange(16) % 3
     env.note_policy(Says(3), 3)  # the second oldest leaves
-    assert [member.iteration for member in env.pool] == [0, 2, 3]
-    assert env._games["opponent"][:3].tolist() == [0, 1, 1]
+    assert [member.iteration for member in env.pool.members] == [0, 2, 3]
+    assert env._games.rows["opponent"][:3].tolist() == [0, 1, 1]
     for _ in range(4):
         env.step(np.ones(16, dtype=np.int32))
 
@@ -528,7 +574,7 @@ def test_whom_a_game_is_against_does_not_depend_on_the_number_of_processes() -> 
             env.note_policy(Says(iteration), iteration)
         env.place(first)
         played(env, action=1, steps=4)
-        drawn.append(env._games["opponent"].tolist())
+        drawn.append(env._games.rows["opponent"].tolist())
     whole, one, other = drawn
     assert whole == one + other
     assert set(whole) == {-1, 0, 1, 2, 3}
@@ -536,10 +582,10 @@ def test_whom_a_game_is_against_does_not_depend_on_the_number_of_processes() -> 
 
 
 def test_ratings_far_apart_do_no_harm() -> None:
-    env = SelfPlay(Serial(HigherWins, 1))
-    env.rating = -1e300
-    env._rate(Member(Says(0), 1e300, 0), 1.0)
-    assert np.isfinite(env.rating)
+    pool = Pool(1)
+    pool.rating = -1e300
+    pool.rate(Member(Says(0), 1e300, 0), 1.0)
+    assert np.isfinite(pool.rating)
 
 
 # ---- Normalised observations ---------------------------------------------------------------------
@@ -570,10 +616,10 @@ def test_a_past_policy_sees_through_the_statistics_of_its_time() -> None:
     assert not torch.equal(norm(rows), then)
 
     env.reset(seed=0)
-    env._games["opponent"] = [0, 0, -1, -1]
+    env._games.rows["opponent"] = [0, 0, -1, -1]
     env.note_policy(policy, 0, norm)
     env.step(np.zeros(4, dtype=np.int32))
-    member = env.pool[0].policy
+    member = env.pool.members[0].policy
     # the others are on side 1 of env 0 and 2, on side 0 of env 1 and 3
     sides = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     old = ObservationNorm(policy_spaces(env).observation)
@@ -636,10 +682,10 @@ def test_a_resumed_run_of_self_play_equals_an_uninterrupted_one_bit_for_bit(
     for name, part in whole.policy.state_dict().items():
         assert torch.equal(part, second.policy.state_dict()[name]), name
     one, other = pool_of(whole), pool_of(second)
-    assert one.rating == other.rating
-    assert [m.iteration for m in one.pool] == [m.iteration for m in other.pool]
-    assert [m.rating for m in one.pool] == [m.rating for m in other.pool]
-    for member, twin in zip(one.pool, other.pool, strict=True):
+    assert one.pool.rating == other.pool.rating
+    assert [m.iteration for m in one.pool.members] == [m.iteration for m in other.pool.members]
+    assert [m.rating for m in one.pool.members] == [m.rating for m in other.pool.members]
+    for member, twin in zip(one.pool.members, other.pool.members, strict=True):
         for part, copied in zip(member.policy.parameters(), twin.policy.parameters(), strict=True):
             assert torch.equal(part, copied)
     assert (one.snapshot() == other.snapshot()).all()  # type: ignore[union-attr, attr-defined]
@@ -654,7 +700,7 @@ def test_saving_changes_nothing(tmp_path: Path) -> None:
         said = iterate(other, 1)
         other.save_checkpoint(tmp_path / "a")
     iterate(one, 1)
-    assert iterate(other, 1)["env/elo"] == pool_of(one).rating
+    assert iterate(other, 1)["env/elo"] == pool_of(one).pool.rating
     assert said["env/pool_size"] == 3
 
 
@@ -689,8 +735,8 @@ def test_a_checkpoint_without_a_pool_begins_a_new_one_and_says_so(tmp_path: Path
     iterate(trainer, 2)
     with pytest.warns(RuntimeWarning, match="no pool of past policies: self-play begins a new one"):
         trainer.load_checkpoint(tmp_path / "old")
-    assert pool_of(trainer).pool == []
-    assert pool_of(trainer).rating == START_RATING
+    assert pool_of(trainer).pool.members == []
+    assert pool_of(trainer).pool.rating == START_RATING
     assert trainer.iteration == 3
     assert iterate(trainer, 1)["env/pool_size"] == 1
 
@@ -731,15 +777,15 @@ def test_a_full_pool_of_large_policies_fits_a_fresh_run(tmp_path: Path) -> None:
     assert size < 9.1 * sum(part.nbytes for part in full.policy.parameters())  # each once
     fresh = make()
     fresh.load_checkpoint(tmp_path / "a")
-    assert len(pool_of(fresh).pool) == 8
+    assert len(pool_of(fresh).pool.members) == 8
 
 
 def forged(field: str, value: Any) -> Callable[[Any, dict[str, Tensor]], None]:
     """Return what writes `value` into the record of the first game."""
 
     def change(own: Any, tensors: dict[str, Tensor]) -> None:
-        rows, size = tensors["env/state"].clone().numpy(), _record(1).itemsize
-        games = rows[:, -size:].copy().view(_record(1))[:, 0]
+        rows, size = tensors["env/state"].clone().numpy(), record(1).itemsize
+        games = rows[:, -size:].copy().view(record(1))[:, 0]
         games[field][0] = value
         rows[:, -size:] = games.view(np.uint8).reshape(len(rows), -1)
         tensors["env/state"] = torch.from_numpy(rows)
@@ -865,8 +911,10 @@ def test_the_pool_goes_on_with_another_env() -> None:
     env = pufferlib.make("connect4", 2, 1, opponent="self")
     trainer.env = env  # two-sided again: the learner is one side
     assert (trainer.env.num_agents, trainer.env.agents_per_env) == (2, 1)
-    assert [m.iteration for m in pool_of(trainer).pool] == [m.iteration for m in old.pool]
-    assert pool_of(trainer).rating == old.rating
+    assert [m.iteration for m in pool_of(trainer).pool.members] == [
+        m.iteration for m in old.pool.members
+    ]
+    assert pool_of(trainer).pool.rating == old.pool.rating
     assert iterate(trainer, 1)["env/pool_size"] == 3
 
 

@@ -1,0 +1,354 @@
+"""SelfPlay: the learner's half of a two-sided env."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pufferlib import checkpoint
+from pufferlib.distributed import ALONE, SlotGenerator
+from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
+from pufferlib.errors import UsageError
+from pufferlib.pytorch import map_state, policy_spaces, unwrapped
+from pufferlib.selfplay.games import LATEST, Games, Sides, check_games
+from pufferlib.selfplay.opponents import Opponents
+from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Pool, Result
+from pufferlib.vectorization import VectorEnv
+
+_COMMON = EpisodeStats(episodes=1).means().keys()  # of every env; the others are its own
+
+
+def check_sides(env: VectorEnv) -> None:
+    """Raise unless `env` has two sides and hands over all slots at once."""
+    name = env.name or type(env).__name__
+    if env.agents_per_env % 2:
+        raise UsageError(
+            f"`env` must have two sides of equally many agents, but {name} has "
+            f"{env.agents_per_env} agent(s) in an env. "
+            "Try `opponent='self'` where the env has such a param."
+        )
+    if env.batch_slots != env.num_agents:
+        raise UsageError(
+            f"`env` must hand over all slots at once, but {name} gives {env.batch_slots} of "
+            f"{env.num_agents}. Try it without `double_buffer`, or with mode='sync'."
+        )
+
+
+class SelfPlay(VectorEnv):
+    """The learner's half of `env`, whose envs have two sides of equally many agents.
+
+    `note_policy` must be called before the first step and then once an iteration; PuffeRL does so.
+    Every `interval` iterations the policy joins a `Pool` of `pool_size`. `latest_share` of the
+    games are against the present policy, the others against the pool. With `rated=False` games
+    leave the ratings alone. `env` is closed with this.
+
+    Beyond the usual metrics, which are the learner's, there are `elo`, `win_rate` against the pool
+    (a draw counts half) and `pool_size`. The side with the higher sum of rewards has won.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        *,
+        pool_size: int = 8,
+        interval: int = 20,
+        latest_share: float = 0.5,
+        seed: int = 0,
+        rated: bool = True,
+    ) -> None:
+        check_sides(env)
+        for noun, value in (("pool_size", pool_size), ("interval", interval)):
+            if value < 1:
+                raise UsageError(f"`{noun}` must be at least 1, but got {value}.")
+        if not 0 <= latest_share <= 1:
+            raise UsageError(f"`latest_share` must be between 0 and 1, but got {latest_share}.")
+        self._inner = env
+        self.name = env.name
+        self.num_envs, self.num_workers = env.num_envs, env.num_workers
+        self.agents_per_env = env.agents_per_env // 2
+        self.agent_cycle = env.agents_per_env  # slot n is agent n % agent_cycle of its env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.world = ALONE
+        self.pool = Pool(pool_size, rated)
+        self._spaces = policy_spaces(env)
+        self._interval = interval
+        self._sides = Sides.of(env.num_envs, self.agents_per_env)
+        self._games = Games(env.num_envs, self.agents_per_env, seed, latest_share)
+        self._opponents = Opponents(self._spaces, self._sides.other % self.agent_cycle)
+        self._latest: Member | None = None
+        self._tracker: EpisodeTracker = EpisodeTracker(self.num_agents)
+        self._ticks = 0
+        self._metric_sums: dict[str, list[float]] = {}  # that the env tells of single slots
+
+    # ---- Who plays -------------------------------------------------------------------------------
+
+    def note_policy(
+        self, policy: nn.Module, iteration: int, normalise: Normalise | None = None
+    ) -> None:
+        """Play with this policy from now on; let a copy of it join the pool when it is time.
+
+        The policy sees observations through `normalise`, as it is at the time. A copy sees them as
+        the policy did when it joined: its weights mean nothing with later statistics.
+        """
+        # what compiles or synchronises the policy would do so anew for each number of rows
+        policy = unwrapped(policy)
+        self._latest = Member(policy, self.pool.rating, iteration, normalise)
+        self._move_to(policy)
+        newest = self.pool.newest
+        if newest is None or iteration >= newest + self._interval:
+            self.pool.settle(self.world)
+            gone = self.pool.join(self._latest)
+            if gone is not None:
+                self._games.without(gone)
+
+    def _move_to(self, policy: nn.Module) -> SlotGenerator:
+        """Keep all that plays where the policy is; return the generator of its actions."""
+        device = next(policy.parameters()).device
+        seed = self._games.seed + 2  # the trainer has two generators of its own
+        self.pool.move_to(device)
+        return self._opponents.move_to(device, self.world, seed)
+
+    def _member(self, number: int) -> Member:
+        assert self._latest is not None
+        return self._latest if number == LATEST else self.pool.members[number]
+
+    def take_over(self, other: SelfPlay) -> None:
+        """Go on with the pool and the ratings of another, between two of its iterations."""
+        other.pool.settle(other.world)
+        self.pool.become(other.pool.members[-self.pool.size :], other.pool.rating)
+        self._opponents.rng = other._opponents.rng
+
+    # ---- Playing ---------------------------------------------------------------------------------
+
+    def place(self, first_env: int) -> bool:
+        """Take the seeds and the games of envs `first_env` and on of a larger vector."""
+        self._games.first_env = first_env  # its games are others, whatever the env can do
+        place = getattr(self._inner, "place", None)
+        return place is not None and bool(place(first_env))
+
+    def reset(self, seed: int | None = None) -> NDArray[Any]:
+        self._inner.reset(seed=self._take_seed(seed))
+        self._tracker = EpisodeTracker(self.num_agents)
+        self._games.begin(len(self.pool.members))
+        self._begin_counting()
+        self._take_rows()
+        return self.observations
+
+    def _begin_counting(self) -> None:
+        """Forget what belongs to games before a reset or a restore."""
+        self._ticks = 0
+        self.pool.results = []
+        self._opponents.memory = None
+
+    def _take_rows(self) -> None:
+        """Receive the next batch and take the learner's rows of it."""
+        self._whole = batch = self._inner.recv()
+        own, masks = self._sides.own, self._inner.action_masks
+        self.observations = batch.observations[own]
+        self.rewards, self.masks = batch.rewards[own], batch.masks[own]
+        self.terminals, self.truncations = batch.terminals[own], batch.truncations[own]
+        self.final_observations = self.observations
+        if batch.truncations.any():
+            self.final_observations = self._inner.final_observations[own]
+        self.action_masks = None if masks is None else masks[own]
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+        self._begin("step")
+        rows, present = self._both_sides(np.asarray(actions)), self._whole.masks.copy()
+        self._inner.send(rows)
+        self._take_rows()
+        self._count_games(present)
+        ended = self.terminals | self.truncations
+        episodes = self._tracker.step(self.rewards, ended, present[self._sides.own])
+        told = self._whole.infos
+
+        def build() -> dict[int, dict[str, Any]]:
+            rows = enumerate(self._sides.own.tolist())
+            return {slot: {**episodes.get(slot, {}), **_told(told, row)} for slot, row in rows}
+
+        return self.observations, self.rewards, ended, Infos(self.num_agents, build)
+
+    def _both_sides(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Return the learner's actions and the answers to them, a row for each slot of the env."""
+        if self._latest is None:
+            raise UsageError("`note_policy` must be called before the first step.")
+        shape = (self.num_agents, *self._spaces.action.shape)
+        if len(np.atleast_1d(actions)) != self.num_agents or actions.size != math.prod(shape):
+            raise UsageError(
+                f"`actions` must have a row for each of {self.num_agents} slots, but have shape "
+                f"{actions.shape}."
+            )
+        own, other = self._sides
+        legal = self._inner.action_masks
+        answers = self._opponents.act(
+            np.repeat(self._games.rows["opponent"], self.agents_per_env),
+            self._member,
+            self._whole.observations[other],
+            None if legal is None else legal[other],
+        )
+        kind = np.result_type(actions, answers)
+        rows = np.empty((self._inner.num_agents, *shape[1:]), dtype=kind)
+        rows[own], rows[other] = actions.reshape(shape), answers.reshape(shape)
+        return rows
+
+    def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Any:
+        return self._batch_of(infos)
+
+    def _note_reset(self, observations: Any) -> None:
+        self._next_seed = None
+        self._ready, self._sent, self._received = True, False, False
+
+    # ---- Games that are over ---------------------------------------------------------------------
+
+    def _count_games(self, present: NDArray[np.bool_]) -> None:
+        """Note the games that are over and let the next ones begin; `present` says who acted."""
+        games = self._games
+        over = games.step(self._whole, present)
+        self._ticks += 1
+        self._count_metrics()
+        if len(over):
+            points = games.points(self._sides)
+            for env in over.tolist():
+                member = int(games.rows["opponent"][env])
+                if member != LATEST:
+                    result = Result(self._ticks, games.first_env + env, member, float(points[env]))
+                    self.pool.results.append(result)
+            games.begin_next(over, len(self.pool.members))
+        self._opponents.forget(games.away[self._sides.other])
+
+    def _count_metrics(self) -> None:
+        """Add up what the env tells of single slots whose episode has ended, the learner's only."""
+        batch = self._whole
+        for slot in np.flatnonzero(batch.terminals | batch.truncations).tolist():
+            env, agent = divmod(slot, self.agent_cycle)
+            is_own = agent // self.agents_per_env == env % 2
+            for name, value in _told(batch.infos, slot).items():
+                if isinstance(value, int | float | np.number | np.bool_):
+                    sums = self._metric_sums.setdefault(name, [0.0, 0.0])
+                    if is_own and np.isfinite(value):
+                        sums[0] += float(value)
+                        sums[1] += 1
+
+    def drain_metrics(self) -> dict[str, float]:
+        """Return means as every env does; with several processes, all must call this.
+
+        What the env tells of single slots is the learner's; the rest is what it tells of the game.
+        """
+        self.pool.settle(self.world)
+        sums, self._metric_sums = self._metric_sums, {}
+        metrics = super().drain_metrics()
+        for name, value in self._inner.drain_metrics().items():
+            total, count = sums.get(name, (value, 1))
+            if name not in _COMMON and count:
+                metrics[name] = total / count
+        return {**metrics, **self.pool.drain_metrics()}
+
+    # ---- State -----------------------------------------------------------------------------------
+
+    def snapshot(self) -> NDArray[np.uint8] | None:
+        """Return the state of every env and of its game, or None where the envs cannot give it.
+
+        The pool and the memory of the other side are no part of it: see `tensors` and `facts`.
+        """
+        inner = self._inner.snapshot()
+        if inner is None:
+            return None
+        games = self._games.rows.copy()
+        games["own_returns"] = self._tracker.returns.reshape(self.num_envs, -1)
+        games["own_lengths"] = self._tracker.lengths.reshape(self.num_envs, -1)
+        return np.concatenate((inner, games.view(np.uint8).reshape(self.num_envs, -1)), axis=1)
+
+    def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
+        """Put every env, or one, back into a state that `snapshot` returned; `recv` is next.
+
+        The pool must be what it was then. The other side has forgotten what it knew of the game.
+        """
+        self._begin("restore")
+        rows, kind = np.atleast_2d(np.asarray(state)), self._games.rows.dtype
+        wanted = self.num_envs if env is None else 1
+        if rows.dtype != np.uint8 or len(rows) != wanted or rows.shape[1] <= kind.itemsize:
+            raise UsageError(
+                f"`state` must be {wanted} rows of bytes from `snapshot`, but got {rows.dtype} of "
+                f"shape {rows.shape}."
+            )
+        games = np.ascontiguousarray(rows[:, -kind.itemsize :]).view(kind)[:, 0]
+        check_games(games, len(self.pool.members))
+        self._inner.restore(rows[:, : -kind.itemsize], env)
+        chosen = np.full(self.num_envs, env is None)
+        if env is not None:
+            chosen[env] = True
+        self._games.rows[chosen] = games
+        for name, part in (("returns", self._tracker.returns), ("lengths", self._tracker.lengths)):
+            part.reshape(self.num_envs, -1)[chosen] = games[f"own_{name}"]
+        if env is None:
+            self._begin_counting()
+        self._opponents.forget(np.repeat(chosen, self.agents_per_env))
+        self._take_rows()
+        self._ready, self._sent, self._received = True, False, False
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold beyond `snapshot`; all processes must call this."""
+        own = self._opponents
+        memory = checkpoint.pack(map_state(self.world.join_rows, own.memory), "memory/")[1]
+        rng = {} if own.rng is None else {"rng": own.rng.get_state()}
+        return {**rng, **memory, **self.pool.tensors()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what belongs to `tensors`, as JSON values; all processes must call this."""
+        self.pool.settle(self.world)
+        memory = checkpoint.pack(self._opponents.memory, "")[0]
+        return {"seed": self._games.seed, "memory": memory, **self.pool.facts()}
+
+    def load_pool(
+        self,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        policy: nn.Module,
+        normalise: Normalise | None = None,
+    ) -> None:
+        """Take over the pool, the ratings and the random numbers of a checkpoint.
+
+        The members are copies of `policy` and `normalise` with the weights and statistics in it. A
+        `restore` may follow; without one, the games at hand go on against the latest policy.
+        """
+        policy = unwrapped(policy)
+        seed = checkpoint.counter(facts, "seed")
+        if "rng" in tensors and next(policy.parameters()).device.type == "cpu":
+            checkpoint.check_rng(tensors["rng"])
+        self.pool.load(tensors, facts, Member(policy, START_RATING, 0, normalise))
+        self._games.seed, self._opponents.rng = seed, None
+        rng = self._move_to(policy)
+        if "rng" in tensors:
+            rng.set_state(tensors["rng"])
+        self._games.rows["opponent"] = LATEST
+
+    def begin_anew(self) -> None:
+        """Empty the pool and forget the ratings; the games at hand go on against the latest."""
+        self.pool.become([], START_RATING)
+        self._games.rows["opponent"] = LATEST
+
+    def load_memory(
+        self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], policy: nn.Module
+    ) -> None:
+        """Take over, after a `restore`, what the other side knew of its games."""
+        whole = checkpoint.unpack(facts["memory"], tensors, "memory/")
+        memory = map_state(self.world.own_rows, whole)
+        like = Member(unwrapped(policy), START_RATING, 0)
+        self._opponents.load_memory(memory, self._whole.observations[self._sides.other], like)
+
+    def render(self, env: int = 0) -> NDArray[np.uint8] | None:
+        return self._inner.render(env)
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
+
+
+def _told(infos: Any, slot: int) -> Mapping[str, Any]:
+    """Return the info of one slot; an env of the user's own may give none, or fewer."""
+    return infos[slot] if infos is not None and slot < len(infos) else {}

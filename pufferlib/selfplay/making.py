@@ -1,0 +1,78 @@
+"""Self-play around an env: for a run that asks for it, and for a policy against its past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from pufferlib import checkpoint
+from pufferlib.config import TrainConfig
+from pufferlib.distributed import ALONE, World
+from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.selfplay.env import SelfPlay
+from pufferlib.selfplay.pool import START_RATING, Normalise
+from pufferlib.vectorization import VectorEnv
+
+
+def as_self_play(
+    env: VectorEnv, settings: Mapping[str, Any], world: World = ALONE, before: Any = None
+) -> VectorEnv:
+    """Return the learner's half of `env` if the settings of a run ask for self-play, else `env`.
+
+    `before` is the env whose place it takes: its pool and ratings go on.
+    """
+    config = TrainConfig.from_dict(settings)
+    own = self_play_of(env)
+    if own is None and config.self_play:
+        env = own = SelfPlay(
+            env,
+            pool_size=config.self_play_pool,
+            interval=config.self_play_interval,
+            seed=config.seed,
+        )
+        old = self_play_of(before)
+        if old is not None:
+            own.take_over(old)
+    if own is not None:
+        own.world = world
+    return env
+
+
+def self_play_of(env: Any) -> SelfPlay | None:
+    """Return the SelfPlay that `env` is or wraps, if any."""
+    inside = env if isinstance(env, SelfPlay) else getattr(env, "unwrapped", None)
+    return inside if isinstance(inside, SelfPlay) else None
+
+
+def against_past(
+    env: VectorEnv,
+    policy: nn.Module,
+    saved: checkpoint.Checkpoint,
+    normalise: Normalise | None = None,
+    seed: int = 0,
+) -> SelfPlay:
+    """Return one side of `env` with the pool of a checkpoint as the other: to see who is better.
+
+    Ratings stay as they are. Where the checkpoint has no pool, the other side is `policy` itself.
+    """
+    tensors = checkpoint.under(saved.tensors, "self_play/")
+    tensors.pop("rng", None)
+    try:
+        facts = {"rating": START_RATING, "pool": [], **saved.facts.get("self_play", {})}
+        own = SelfPlay(
+            env,
+            pool_size=max(1, len(facts["pool"])),
+            interval=2**62,  # nobody joins
+            latest_share=0.0,
+            rated=False,
+        )
+        own.load_pool(tensors, {**facts, "seed": seed}, policy, normalise)
+    except UsageError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CheckpointError(f"the pool of the checkpoint is malformed: {reason:.200}") from error
+    own.note_policy(policy, 0, normalise)
+    return own

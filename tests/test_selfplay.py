@@ -309,6 +309,20 @@ def test_who_waits_remembers_and_who_has_left_comes_back_without_a_memory() -> N
     assert seen[3] == [0, 0, 0, 0, 0, 0, 1] * 2
 
 
+class Vanishing(Absences):
+    PLAN: ClassVar = [([0, 1, 2, 3], []), ([0, 2], []), ([0, 2], [0, 2])]
+
+
+def test_who_is_not_there_at_the_end_of_a_game_begins_the_next_without_a_memory() -> None:
+    # agents 1 and 3 have no end of their own, but the game that they were in is over
+    env = SelfPlay(Serial(Vanishing, 2), latest_share=1)
+    policy = Says(1, recalls=True)
+    env.note_policy(policy, 0)
+    played(env, action=1, steps=6)
+    assert env._games.rows["number"].tolist() == [2, 2]
+    assert np.reshape(policy.seen, (6, 4)).T.astype(int).tolist() == [[0, 1, 2] * 2] * 4
+
+
 def test_rows_of_agents_that_left_stay_masked() -> None:
     env = SelfPlay(Serial(Duel, 2))
     env.note_policy(Says(1), 0)

@@ -228,17 +228,18 @@ class Learner:
 
         With several processes both are this one's part of what all have together.
         """
-        world, pieces = self.world, self.config.gradient_accumulation
+        pieces = self.config.gradient_accumulation
         for parameter in self.parameters:
             parameter.grad = None
+        advantages, moments = minibatch.advantages, minibatch.moments
         if self.config.norm_adv:
-            normalised = normalise_advantages(minibatch.advantages, minibatch.masks, world.total)
-            minibatch = minibatch._replace(advantages=normalised)
-        if pieces == 1 and world.size == 1:
+            advantages = normalise_advantages(advantages, minibatch.masks, moments)
+        minibatch = minibatch._replace(advantages=advantages, moments=None)
+        if pieces == 1 and moments is None:
             parts = self._loss(minibatch, now)
             _backward(parts.loss)
             return torch.stack(parts[1:])
-        size = world.sum_(torch.as_tensor(minibatch.size, dtype=torch.float32, device=self.device))
+        size = minibatch.size if moments is None else moments[0].float().clamp(min=1)
         losses = [torch.zeros(len(LOSSES), device=self.device)]
         for piece in minibatch.split(pieces):
             parts, share = self._loss(piece, now), piece.size / size

@@ -115,23 +115,17 @@ def clipfrac(ratio: Tensor, clip_coef: float, masks: Tensor | None = None) -> Te
 
 
 def normalise_advantages(
-    advantages: Tensor,
-    masks: Tensor | None = None,
-    total: Callable[[Tensor], Tensor] | None = None,
+    advantages: Tensor, masks: Tensor | None = None, moments: Tensor | None = None
 ) -> Tensor:
     """Shift and scale to mean 0 and standard deviation 1; masked steps become 0.
 
-    Where several processes have a part of the steps each, `total` sums a tensor over all of them.
+    Where several processes have a part of the steps each, `moments` are those of all steps.
     """
-    if total is not None:
-        counts = torch.ones_like(advantages, dtype=torch.bool) if masks is None else masks
-        kept = advantages.double().where(counts, 0.0)
-        count, sum_ = total(torch.stack((counts.sum().double(), kept.sum())))
-        count = count.clamp(min=1)
-        offsets = (kept - sum_ / count).where(counts, 0.0)
-        std = (total(offsets.square().sum()) / count).sqrt()
-        normalised: Tensor = (offsets / (std + 1e-8)).to(advantages.dtype)
-        return normalised
+    if moments is not None:
+        mean, variance = mean_and_variance(moments)
+        offsets = advantages - mean
+        offsets = offsets if masks is None else offsets.where(masks, 0.0)
+        return (offsets / (variance.sqrt() + 1e-8)).to(advantages.dtype)
     if masks is None:
         std, mean = torch.std_mean(advantages, correction=0)
         return (advantages - mean) / (std + 1e-8)
@@ -147,28 +141,36 @@ def explained_variance(
 ) -> Tensor:
     """Return 1 - Var[returns - values] / Var[returns]: 1 is perfect, 0 no better than a constant.
 
-    It is nan where all returns are equal. `total` is as in `normalise_advantages`.
+    It is nan where all returns are equal. Where several processes have a part of the steps each,
+    `total` sums a tensor over all of them.
     """
-    spread = _variance(returns, masks, total)
-    explained = 1 - _variance(returns - values, masks, total) / spread
-    return explained.where(spread > 0, torch.nan)
-
-
-def _variance(x: Tensor, masks: Tensor | None, total: Callable[[Tensor], Tensor] | None) -> Tensor:
-    middle = _mean_of_all(x, masks, total)
-    return _mean_of_all((x - middle).square(), masks, total)
-
-
-def _mean_of_all(
-    x: Tensor, masks: Tensor | None, total: Callable[[Tensor], Tensor] | None
-) -> Tensor:
-    """Return the mean over the steps of all processes that count."""
+    errors = returns - values
     if total is None:
-        return _mean(x, masks)
-    count = x.new_tensor(x.numel()) if masks is None else masks.sum().to(x.dtype)
-    kept = x if masks is None else x.where(masks, 0.0)
-    sums: Tensor = total(torch.stack((kept.sum(), count)))
-    return sums[0] / sums[1].clamp(min=1)
+        spread, left = _variance(returns, masks), _variance(errors, masks)
+    else:
+        moments = total(torch.stack((moments_of(returns, masks), moments_of(errors, masks))))
+        (_, spread), (_, left) = map(mean_and_variance, moments)
+    return (1 - left / spread).where(spread > 0, torch.nan).float()
+
+
+def moments_of(x: Tensor, masks: Tensor | None = None) -> Tensor:
+    """Return number, sum and sum of squares of the steps that count: [3], to be added up."""
+    kept = x.double() if masks is None else x.double().where(masks, 0.0)
+    count = torch.ones_like(kept) if masks is None else masks.double()
+    return torch.stack((count.sum(), kept.sum(), kept.square().sum()))
+
+
+def mean_and_variance(moments: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `moments_of` says; a variance that rounding alone could have made is 0."""
+    count, sum_, squares = moments
+    mean = sum_ / count.clamp(min=1)
+    square = squares / count.clamp(min=1)
+    variance = square - mean.square()
+    return mean, variance.where(variance > 1e-12 * square, 0.0)
+
+
+def _variance(x: Tensor, masks: Tensor | None) -> Tensor:
+    return _mean((x - _mean(x, masks)).square(), masks)
 
 
 def _mean(x: Tensor, masks: Tensor | None, weights: Tensor | None = None) -> Tensor:

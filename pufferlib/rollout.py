@@ -6,7 +6,7 @@ j-th stretch of slot n. Everything is stored once, where the policy's device is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.distributed import ALONE, World
+from pufferlib.ppo import moments_of
 from pufferlib.pytorch import (
     PolicySpaces,
     State,
@@ -287,6 +288,7 @@ class Minibatch(NamedTuple):
     state: State
     agent_ids: Tensor  # [M]
     weights: Tensor | None = None  # [M, 1], where segments were not drawn alike
+    moments: Tensor | None = None  # [3], of the advantages of all processes, where there are others
 
     @property
     def size(self) -> float | Tensor:
@@ -325,9 +327,9 @@ def minibatches(
     total = len(advantages) * world.size
     order = torch.randperm(total, generator=generator).to(advantages.device)
     returns, initial = advantages + rollout.values, rollout.initial_state()
-    for first in range(0, total, size):
-        chosen = rollout.own_segments(order[first : first + size], world)
-        yield take(rollout, chosen, advantages, returns, initial)
+    own = [rollout.own_segments(chosen, world) for chosen in torch.split(order, size)]
+    for chosen, moments in zip(own, _joined_moments(rollout, advantages, own, world), strict=True):
+        yield take(rollout, chosen, advantages, returns, initial)._replace(moments=moments)
 
 
 def prioritised_minibatches(
@@ -355,11 +357,26 @@ def prioritised_minibatches(
     weights = ((segments * odds) ** -beta).float().to(advantages.device)
     returns, initial = advantages + rollout.values, rollout.initial_state()
     drawn = torch.multinomial(odds, count * size, replacement=True, generator=generator)
-    for chosen in torch.split(drawn.to(advantages.device), size):
-        own = rollout.own_segments(chosen, world)
-        minibatch = take(rollout, own, advantages, returns, initial)
-        picked = weights[chosen[rollout.is_own(chosen, world)]]
-        yield minibatch._replace(weights=picked.unsqueeze(1))
+    parts = torch.split(drawn.to(advantages.device), size)
+    own = [rollout.own_segments(part, world) for part in parts]
+    joined = _joined_moments(rollout, advantages, own, world)
+    for part, chosen, moments in zip(parts, own, joined, strict=True):
+        minibatch = take(rollout, chosen, advantages, returns, initial)
+        picked = weights[part[rollout.is_own(part, world)]]
+        yield minibatch._replace(weights=picked.unsqueeze(1), moments=moments)
+
+
+def _joined_moments(
+    rollout: Rollout, advantages: Tensor, own: list[Tensor], world: World
+) -> Sequence[Tensor | None]:
+    """Return the moments of the advantages of each minibatch, by one exchange for all of them."""
+    if world.size == 1:
+        return [None] * len(own)
+    moments = [
+        moments_of(advantages[rows], None if rollout.all_present else rollout.masks[rows])
+        for rows in own
+    ]
+    return list(world.sum_(torch.stack(moments)))
 
 
 def take(

@@ -17,6 +17,7 @@ extern "C" {
 #include "advantage.h"
 #include "cells.h"
 #include "flags.h"
+#include "meeting.h"
 #include "puffer.h"
 }
 
@@ -382,6 +383,15 @@ static void mingru_backward(ConstFloats projected, ConstFloats start,
 
 // Turns between a parent and its workers, see flags.h. One object serves either side: the parent
 // knows the descriptors that wake each worker, a worker only its own and the parent's.
+static bool meet(Bytes memory, int32_t rank, int32_t size, uint32_t turn, int32_t spins,
+                 int32_t timeout_ms) {
+    if (rank < 0 || rank >= size || memory.nbytes() < puf_meeting_bytes(size) ||
+        (uintptr_t)memory.data() % 64)
+        throw std::invalid_argument("a meeting needs meeting_bytes of memory aligned to 64");
+    nb::gil_scoped_release release;
+    return puf_meet((PufMeeting*)memory.data(), rank, size, turn, spins, timeout_ms);
+}
+
 class Flags {
  public:
     Flags(Bytes memory, int32_t num_workers) : memory_(memory), num_workers_(num_workers) {
@@ -507,6 +517,8 @@ NB_MODULE(_core, module) {
                "hidden"_a, "of_hidden"_a, "of_projected"_a, "of_start"_a);
     module.def("flags_bytes", &puf_flags_bytes, "num_workers"_a);
     module.def("flags_sleeper", &puf_flags_sleeper, "own_fd"_a, "shout_fd"_a, "life_fd"_a);
+    module.def("meeting_bytes", &puf_meeting_bytes, "size"_a);
+    module.def("meet", &meet, "memory"_a, "rank"_a, "size"_a, "turn"_a, "spins"_a, "timeout_ms"_a);
     module.def("die_with_parent", &puf_die_with_parent);
     module.def("adopt_orphans", &puf_adopt_orphans);
     nb::class_<Flags>(module, "Flags")

@@ -16,9 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pufferlib.errors import UsageError
+from pufferlib.shared_sums import SharedSums
 
 T = TypeVar("T")
 _TIMEOUT = timedelta(minutes=10)  # of one exchange; a dead rank is noticed long before
+_shared: SharedSums | None = None  # of this process: its meetings are counted over all runs
 
 
 class World:
@@ -26,6 +28,7 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
+        self.shared: SharedSums | None = None  # the fast way to sum, where there is one
 
     @property
     def is_first(self) -> bool:
@@ -44,7 +47,9 @@ class World:
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all processes; returns it."""
-        if self.size > 1:
+        if self.shared is not None and self.shared.fits(tensor):
+            self.shared.sum_(tensor)
+        elif self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
@@ -68,7 +73,7 @@ class World:
                     owner.grad = torch.zeros_like(owner)
             grads = [owner.grad for owner in owners if owner.grad is not None]
             flat = torch.cat([grad.reshape(-1) for grad in grads])
-            dist.all_reduce(flat)
+            self.sum_(flat)
             parts = torch.split(flat, [grad.numel() for grad in grads])
             torch._foreach_copy_(
                 grads, [part.view_as(grad) for part, grad in zip(parts, grads, strict=True)]
@@ -148,7 +153,8 @@ def joined_metrics(parts: list[dict[str, float]]) -> dict[str, float]:
 def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
     """Return the world that torchrun made for this process, or one of its own.
 
-    The first call connects the processes: over gloo for CPUs, over nccl for GPUs.
+    The first call connects the processes: over gloo for CPUs, over nccl for GPUs. Processes on one
+    machine sum through shared memory where they can.
     """
     if "WORLD_SIZE" not in environ or int(environ["WORLD_SIZE"]) == 1:
         return ALONE
@@ -160,10 +166,19 @@ def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
         if on_gpu:
             torch.cuda.set_device(local_rank)
         dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
-    return World(dist.get_rank(), dist.get_world_size(), local_rank)
+    world = World(dist.get_rank(), dist.get_world_size(), local_rank)
+    if dist.get_backend() == "gloo" and int(environ.get("LOCAL_WORLD_SIZE", "0")) == world.size:
+        global _shared
+        if _shared is None:
+            seconds = _TIMEOUT.total_seconds()
+            _shared = SharedSums(world.rank, world.size, seconds, world.from_first, world.gather)
+        world.shared = _shared
+    return world
 
 
 def leave_world() -> None:
     """Part from the others at the end of a run; safe to call at any time."""
+    global _shared
+    _shared = None
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

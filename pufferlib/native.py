@@ -384,6 +384,21 @@ def adopt_orphans() -> bool:
     return bool(_core.adopt_orphans())
 
 
+def meeting_bytes(size: int) -> int:
+    """Return the bytes of memory, shared and zero at first, in which `size` processes meet."""
+    return int(_core.meeting_bytes(size))
+
+
+def meet(
+    memory: NDArray[np.uint8], rank: int, size: int, turn: int, spins: int, timeout_ms: int
+) -> bool:
+    """Come to meeting number `turn` (1, 2, ...) and wait until all have; False after the time.
+
+    Then, and after an interrupt, call it again. Other threads of this process run meanwhile.
+    """
+    return bool(_core.meet(memory, rank, size, turn % 2**32, spins, timeout_ms))
+
+
 def keep_memory() -> bool:
     """Let the process keep memory it frees, for loops that allocate the same sizes again and again.
 

@@ -31,6 +31,7 @@ LAYERS = [
     {"recurrent"},
     {"distributions"},
     {"halves"},
+    {"shared_sums"},
     {"distributed"},
     {"pytorch"},
     {"models", "advantage", "ppo", "normalisation", "optimizers"},

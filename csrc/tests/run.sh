@@ -23,7 +23,7 @@ declare -A SANITIZE=(
     [asan]="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
     [tsan]="-fsanitize=thread"
 )
-IN_TSAN=" pool vec flags "
+IN_TSAN=" pool vec flags meeting "
 
 # Sanitizers lay out the address space themselves; some kernels randomise more than they allow for.
 FIXED=""

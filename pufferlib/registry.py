@@ -256,9 +256,9 @@ def _vecenv(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> 
 
 def _best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
     """Choose: threads for C envs; for others processes, if asked for by an option or worth it."""
+    from pufferlib.vectorization.creators import can_run
     from pufferlib.vectorization.machine import usable_cores
     from pufferlib.vectorization.measuring import step_seconds_apart
-    from pufferlib.vectorization.multiprocessing import can_run
 
     if isinstance(recipe.entry_point, NativeCreator):
         return "threads"

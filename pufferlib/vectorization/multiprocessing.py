@@ -7,9 +7,6 @@ user's script is never imported again. Whatever becomes of a worker, the next ca
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import itertools
 import math
 import os
 import sys
@@ -17,22 +14,22 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, NoReturn
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib import native
 from pufferlib.episodes import EpisodeStats, Infos, finished
 from pufferlib.errors import PufferError, UsageError, WorkerError
-from pufferlib.registry import resolve_sizes
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
+from pufferlib.vectorization.creators import pickled
 from pufferlib.vectorization.launcher import GRACE_SECONDS
 from pufferlib.vectorization.machine import check_descriptors, usable_cores
 from pufferlib.vectorization.shard import Facts, check_agent_ids
 from pufferlib.vectorization.shared import SharedRows
+from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
 from pufferlib.vectorization.worker import ENDED, INTERRUPTED, TURN, Binding
 
@@ -87,7 +84,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._begin_anew()
         self._team = Team(
             env_creator,
-            None if start_method == "fork" else _pickled(env_creator),
+            None if start_method == "fork" else pickled(env_creator),
             units,
             start_method,
             worker_threads,
@@ -647,63 +644,6 @@ def _wake_fd(fds: list[int]) -> int:
     raise UsageError("Multiprocessing needs Linux for now. Try Serial.")
 
 
-def check_options(
-    mode: str,
-    surplus_envs: int,
-    worker_threads: int = 1,
-    timeout: float | None = None,
-    restart: int = 0,
-) -> None:
-    """Raise for the first option that does not fit."""
-    if mode not in ("sync", "async"):
-        raise UsageError(f"`mode` must be sync or async, but got {mode!r}.")
-    if surplus_envs < 0 or restart < 0:
-        name, value = ("surplus_envs", surplus_envs) if surplus_envs < 0 else ("restart", restart)
-        raise UsageError(f"`{name}` must be at least 0, but got {value}.")
-    if surplus_envs and mode == "sync":
-        raise UsageError(f"`surplus_envs` must be 0 in mode sync, but got {surplus_envs}.")
-    if worker_threads < 1:
-        raise UsageError(f"`worker_threads` must be at least 1, but got {worker_threads}.")
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise UsageError(f"`timeout` must be seconds above 0, or None, but got {timeout!r}.")
-
-
-def unit_ranges(
-    num_envs: int,
-    num_workers: int | None,
-    envs_per_worker: int | None,
-    surplus: int,
-    cores: int,
-) -> tuple[list[range], int]:
-    """Return the creator calls of every worker, and how many workers `num_envs` take."""
-    total, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
-    fitting = [count for count in range(1, total + 1) if not _misfits(total, count, surplus)]
-    if workers is None:
-        few = [count for count in fitting if count <= cores]
-        workers = few[-1] if few else fitting[0]
-    if workers > total:
-        raise UsageError(
-            f"`num_workers` must not exceed `num_envs`, but got {workers} for {total} envs. "
-            f"Try num_workers={total}."
-        )
-    bounds = [total * worker // workers for worker in range(workers + 1)]
-    if surplus:
-        if _misfits(total, workers, surplus):
-            nearest = min(fitting, key=lambda count: abs(count - workers))
-            raise UsageError(
-                "`surplus_envs` must fill whole workers: `num_envs` a multiple of `num_workers`, "
-                f"and `surplus_envs` of their quotient, but got {total}, {workers} and {surplus}. "
-                f"Try num_workers={nearest}."
-            )
-        each = total // workers
-        bounds += range(total + each, total + surplus + 1, each)
-    return [range(*pair) for pair in itertools.pairwise(bounds)], workers
-
-
-def _misfits(total: int, workers: int, surplus: int) -> bool:
-    return bool(surplus and (total % workers or surplus % (total // workers)))
-
-
 def _warn_of_crowd(num_workers: int) -> None:
     cores = usable_cores()
     if num_workers > cores:
@@ -719,66 +659,3 @@ def _warn(message: str) -> None:
     while frame.f_back and str(frame.f_globals.get("__name__")).startswith("pufferlib."):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
-
-
-def can_run(env_creator: Callable[[], Any]) -> bool:
-    """Return whether workers can be had here, and the creator can go to them."""
-    if not hasattr(os, "eventfd"):
-        return False
-    try:
-        _pickled(env_creator)
-    except UsageError:
-        return False
-    return True
-
-
-def _pickled(env_creator: Callable[[], Any]) -> bytes:
-    """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
-    modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]
-    try:
-        for module in modules:
-            cloudpickle.register_pickle_by_value(module)
-        data: bytes = cloudpickle.dumps(env_creator)
-    except Exception as error:
-        raise UsageError(
-            "`env_creator` must be able to go to another process, but cannot be pickled: "
-            f"{' '.join(str(error).split())}. Try creating what it holds inside of it, or "
-            "start_method='fork'."
-        ) from error
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
-    return data
-
-
-def _modules_of(creator: Any) -> list[ModuleType]:
-    """Return the modules of a creator, and of what its partial or closure holds."""
-    found: dict[str, ModuleType] = {}
-    waiting: list[Any] = [creator]
-    seen: set[int] = set()
-    while waiting and len(seen) < 1000:
-        each = waiting.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        named = each if hasattr(each, "__qualname__") else type(each)
-        name = getattr(named, "__module__", None)
-        if isinstance(name, str) and name != "__main__" and name in sys.modules:
-            found[name] = sys.modules[name]
-        if isinstance(each, functools.partial):
-            waiting += [each.func, *each.args, *each.keywords.values()]
-        for cell in getattr(each, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # an empty cell
-                waiting.append(cell.cell_contents)
-    return list(found.values())
-
-
-def _is_importable(module: ModuleType) -> bool:
-    """Return whether an import in another process finds this module: not one loaded from a path."""
-    top = module.__name__.partition(".")[0]
-    if top in sys.builtin_module_names:
-        return True
-    with contextlib.suppress(Exception):  # a finder of the user's own may do anything
-        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
-        return any(finder.find_spec(top, None) is not None for finder in finders)
-    return True

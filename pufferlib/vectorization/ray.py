@@ -26,9 +26,10 @@ from pufferlib.buffers import Buffers, allocate
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import EnvError, MissingExtraError, PufferError, UsageError, WorkerError
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv
-from pufferlib.vectorization.multiprocessing import DEFAULT_TIMEOUT, check_options, unit_ranges
+from pufferlib.vectorization.multiprocessing import DEFAULT_TIMEOUT
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.shard import Facts, check_agent_ids
+from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.team import rebuilt
 from pufferlib.vectorization.worker import Failure, failure
 
@@ -67,17 +68,17 @@ class Ray(BufferedVectorEnv):
     ) -> None:
         check_options(mode, surplus_envs, timeout=timeout)
         creator = _pickled(env_creator)
-        session = _Session.join(address)
+        connection = _Connection.join(address)
         actors: list[Any] = []
-        self._finalizer = weakref.finalize(self, _stop, session, actors)
-        self._ray = session.ray
+        self._finalizer = weakref.finalize(self, _stop, connection, actors)
+        self._ray = connection.ray
         try:
             units, self.num_workers = unit_ranges(
-                num_envs, num_workers, envs_per_worker, surplus_envs, session.num_cpus
+                num_envs, num_workers, envs_per_worker, surplus_envs, connection.num_cpus
             )
             self.mode, self._timeout, self._units = mode, timeout, units
             self._envs_per_unit = 1
-            options = {**session.default_options(len(units)), **(worker_options or {})}
+            options = {**connection.default_options(len(units)), **(worker_options or {})}
             remote = self._ray.remote(Actor).options(**options)
             path = list(sys.path)
             actors += [remote.remote(creator, each.start, len(each), path) for each in units]
@@ -469,18 +470,18 @@ class Actor:
         self._vecenv.close()
 
 
-class _Session:
+class _Connection:
     """This process's connection to a cluster, and whether vectors of this module opened it."""
 
-    current: _Session | None = None
+    current: _Connection | None = None
 
     def __init__(self, ray: Any, id: str, is_own: bool) -> None:
         self.ray, self._id, self._is_own = ray, id, is_own
         self._num_users = 0
 
     @classmethod
-    def join(cls, address: str | None) -> _Session:
-        """Return the session of a new vector, which must `leave` it in the end."""
+    def join(cls, address: str | None) -> _Connection:
+        """Return the connection of a new vector, which must `leave` it in the end."""
         ray = _imported()
         is_own = not ray.is_initialized()
         if is_own:
@@ -496,8 +497,8 @@ class _Session:
         self._num_users -= 1
         if self._num_users or not self._is_own or not self._is_open():
             return
-        if _Session.current is self:
-            _Session.current = None
+        if _Connection.current is self:
+            _Connection.current = None
         self.ray.shutdown()
 
     def _is_open(self) -> bool:
@@ -507,7 +508,7 @@ class _Session:
         return bool(self.ray.get_runtime_context().get_worker_id() == self._id)
 
     def end(self, actors: list[Any]) -> None:
-        """End actors of this session."""
+        """End actors that were made through this connection."""
         if self._is_open():
             for actor in actors:
                 self.ray.kill(actor)
@@ -552,11 +553,11 @@ def _connect(ray: Any, address: str | None) -> None:
         raise PufferError(f"Ray cannot be started here: {said}") from error
 
 
-def _stop(session: _Session, actors: list[Any]) -> None:
+def _stop(connection: _Connection, actors: list[Any]) -> None:
     with contextlib.suppress(Exception):  # the cluster may be gone, or the interpreter ending
-        session.end(actors)
+        connection.end(actors)
     with contextlib.suppress(Exception):
-        session.leave()
+        connection.leave()
 
 
 def _pickled(env_creator: Callable[[], Any]) -> bytes:

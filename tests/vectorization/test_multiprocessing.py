@@ -29,7 +29,7 @@ from pufferlib import PufferEnv
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.native import NativeEnv
 from pufferlib.vectorization import Multiprocessing, Serial, Threads, VectorEnv
-from pufferlib.vectorization.multiprocessing import unit_ranges
+from pufferlib.vectorization.sizes import unit_ranges
 
 NUM_ENVS = 5  # no multiple of 2 or 4 workers
 STEPS = 110  # of which every Ocean env ends an episode

@@ -1,0 +1,78 @@
+"""Creators of envs on their way to another process: lambdas, closures, modules it cannot import."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from pufferlib.errors import UsageError
+
+
+def can_run(env_creator: Callable[[], Any]) -> bool:
+    """Return whether workers can be had here, and the creator can go to them."""
+    if not hasattr(os, "eventfd"):
+        return False
+    try:
+        pickled(env_creator)
+    except UsageError:
+        return False
+    return True
+
+
+def pickled(env_creator: Callable[[], Any]) -> bytes:
+    """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
+    modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]
+    try:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        data: bytes = cloudpickle.dumps(env_creator)
+    except Exception as error:
+        raise UsageError(
+            "`env_creator` must be able to go to another process, but cannot be pickled: "
+            f"{' '.join(str(error).split())}. Try creating what it holds inside of it, or "
+            "start_method='fork'."
+        ) from error
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+    return data
+
+
+def _modules_of(creator: Any) -> list[ModuleType]:
+    """Return the modules of a creator, and of what its partial or closure holds."""
+    found: dict[str, ModuleType] = {}
+    waiting: list[Any] = [creator]
+    seen: set[int] = set()
+    while waiting and len(seen) < 1000:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        named = each if hasattr(each, "__qualname__") else type(each)
+        name = getattr(named, "__module__", None)
+        if isinstance(name, str) and name != "__main__" and name in sys.modules:
+            found[name] = sys.modules[name]
+        if isinstance(each, functools.partial):
+            waiting += [each.func, *each.args, *each.keywords.values()]
+        for cell in getattr(each, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                waiting.append(cell.cell_contents)
+    return list(found.values())
+
+
+def _is_importable(module: ModuleType) -> bool:
+    """Return whether an import in another process finds this module: not one loaded from a path."""
+    top = module.__name__.partition(".")[0]
+    if top in sys.builtin_module_names:
+        return True
+    with contextlib.suppress(Exception):  # a finder of the user's own may do anything
+        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+        return any(finder.find_spec(top, None) is not None for finder in finders)
+    return True

@@ -1,0 +1,66 @@
+"""How many envs go to how many workers, and which options of them go together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from pufferlib.errors import UsageError
+from pufferlib.registry import resolve_sizes
+
+
+def check_options(
+    mode: str,
+    surplus_envs: int,
+    worker_threads: int = 1,
+    timeout: float | None = None,
+    restart: int = 0,
+) -> None:
+    """Raise for the first option that does not fit."""
+    if mode not in ("sync", "async"):
+        raise UsageError(f"`mode` must be sync or async, but got {mode!r}.")
+    if surplus_envs < 0 or restart < 0:
+        name, value = ("surplus_envs", surplus_envs) if surplus_envs < 0 else ("restart", restart)
+        raise UsageError(f"`{name}` must be at least 0, but got {value}.")
+    if surplus_envs and mode == "sync":
+        raise UsageError(f"`surplus_envs` must be 0 in mode sync, but got {surplus_envs}.")
+    if worker_threads < 1:
+        raise UsageError(f"`worker_threads` must be at least 1, but got {worker_threads}.")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"`timeout` must be seconds above 0, or None, but got {timeout!r}.")
+
+
+def unit_ranges(
+    num_envs: int,
+    num_workers: int | None,
+    envs_per_worker: int | None,
+    surplus: int,
+    cores: int,
+) -> tuple[list[range], int]:
+    """Return the creator calls of every worker, and how many workers `num_envs` take."""
+    total, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    fitting = [count for count in range(1, total + 1) if not _misfits(total, count, surplus)]
+    if workers is None:
+        few = [count for count in fitting if count <= cores]
+        workers = few[-1] if few else fitting[0]
+    if workers > total:
+        raise UsageError(
+            f"`num_workers` must not exceed `num_envs`, but got {workers} for {total} envs. "
+            f"Try num_workers={total}."
+        )
+    bounds = [total * worker // workers for worker in range(workers + 1)]
+    if surplus:
+        if _misfits(total, workers, surplus):
+            nearest = min(fitting, key=lambda count: abs(count - workers))
+            raise UsageError(
+                "`surplus_envs` must fill whole workers: `num_envs` a multiple of `num_workers`, "
+                f"and `surplus_envs` of their quotient, but got {total}, {workers} and {surplus}. "
+                f"Try num_workers={nearest}."
+            )
+        each = total // workers
+        bounds += range(total + each, total + surplus + 1, each)
+    return [range(*pair) for pair in itertools.pairwise(bounds)], workers
+
+
+def _misfits(total: int, workers: int, surplus: int) -> bool:
+    return bool(surplus and (total % workers or surplus % (total // workers)))

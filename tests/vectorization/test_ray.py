@@ -325,7 +325,11 @@ def test_a_connection_of_the_user_stays(connected: None) -> None:
         with pytest.raises(UsageError, match="`num_workers` must not exceed `num_envs`"):
             Ray(Fickle, 1, 2)
     assert ray.is_initialized()
-    deadline = time.monotonic() + 30  # Ray does not say when a kill is done
-    with pytest.raises(ray.exceptions.RayActorError):
+
+    def ask_on(seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             ray.get(actor.call.remote("snapshot"))
+
+    with pytest.raises(ray.exceptions.RayActorError):
+        ask_on(30)  # Ray does not say when a kill is done

@@ -1,15 +1,17 @@
-# One verb per chore. `make train` and `make test` set everything up first.
+# One verb per chore. `make train` and `make test` set up what they need first.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+EDITABLE := flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e
+EXTRAS := dev,plot,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray
 CORE := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/*.def csrc/envs/*.c) CMakeLists.txt pyproject.toml
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 C_FILES := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/envs/*.c csrc/tests/*.c csrc/tests/*.h)
 
-.PHONY: help train test check format native bench wheel build clean
+.PHONY: help train test check format native bench wheel build extras clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,17 +19,17 @@ help:  ## list the verbs
 train: build  ## train breakout with the dashboard, about a minute
 	$(BIN)/puffer train breakout
 
-test: build native  ## C tests under sanitizers, then the Python tests
+test: build extras native  ## C tests under sanitizers, then the Python tests
 	$(BIN)/python -m pytest -n 2
 
-check: build  ## format, lint, types and layers, without changing a file
+check: build extras  ## format, lint, types and layers, without changing a file
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layers.py
 
-format: build  ## rewrite all files in the house style
+format: build extras  ## rewrite all files in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(C_FILES)
@@ -35,13 +37,15 @@ format: build  ## rewrite all files in the house style
 native:  ## C tests under ASan, UBSan and TSan
 	csrc/tests/run.sh
 
-bench: build  ## the speed bars beside their yardsticks
+bench: build extras  ## the speed bars beside their yardsticks
 	$(BIN)/python benchmarks/bars.py
 
 wheel: build  ## a wheel in dist/
 	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
 
-build: $(VENV)/.built  ## the venv with everything in it, and the C core
+build: $(VENV)/.built  ## the venv with what training needs, and the C core
+
+extras: $(VENV)/.extras  ## what tests and benchmarks need on top
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -51,7 +55,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)
-	flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e ".[dev,plot,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray]"
+	$(EDITABLE) .
+	touch $@
+
+$(VENV)/.extras: pyproject.toml constraints.txt | $(VENV)/.built
+	$(EDITABLE) ".[$(EXTRAS)]"
 	touch $@
 
 clean:  ## remove what was built, keep the venv

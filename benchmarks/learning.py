@@ -4,6 +4,7 @@
     python benchmarks/learning.py tmaze/gru              with another memory: see VARIANTS
     python benchmarks/learning.py --seeds 3              every environment and variant
     python benchmarks/learning.py gym-Hopper-v5          those of Gymnasium: see learning_gym.py
+    python benchmarks/learning.py --defaults             beside SB3: see learning_defaults.py
 
 Each seed is one `puffer train NAME` in a process of its own, one after another. A seed's row says
 after how many steps and seconds of training the mark was first reached, and where the run ended.
@@ -23,8 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -34,7 +34,7 @@ from bars import cpu_model, say
 Row: TypeAlias = dict[str, Any]  # one seed's result, or one line of a run's log
 
 RESULTS = Path(__file__).resolve().parent / "results" / "ocean.json"
-WINDOW_EPISODES = 100  # a mark counts as reached when the mean over this many or more is there
+WINDOW_EPISODES = 100  # that the means of a log are over, once so many have ended
 POLL_SECONDS = 5
 
 
@@ -75,28 +75,20 @@ def is_as_expected(name: str, row: Row) -> bool:
     return (row["steps"] is None) == (name in MUST_MISS)
 
 
-def first_reached(rows: Iterable[Row], mark: Mark) -> Row | None:
-    """Return the first line of a log at which the mark is reached, None if it never is.
-
-    The mean is over the episodes of the last lines, as few as hold WINDOW_EPISODES. A line without
-    new episodes repeats the figures of the one before, and is not counted again.
-    """
-    window: deque[tuple[float, float]] = deque()  # value, episodes
-    last: tuple[Any, ...] | None = None
+def settled(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the lines of a log once WINDOW_EPISODES have ended: its means are over so many."""
+    episodes = 0.0
     for row in rows:
-        value, episodes = row.get(mark.key), row.get("episodes")
-        if not episodes or value is None:
-            continue
-        told = tuple(row.get(key) for key in ("mean_reward", "episode_length", "episodes"))
-        if told == last:
-            continue
-        last = told
-        window.append((value, episodes))
-        while sum(count for _, count in window) - window[0][1] >= WINDOW_EPISODES:
-            window.popleft()
-        total = sum(count for _, count in window)
-        mean = sum(part * count for part, count in window) / total
-        if total >= WINDOW_EPISODES and mean >= mark.value:
+        episodes += row.get("episodes") or 0
+        if episodes >= WINDOW_EPISODES:
+            yield row
+
+
+def first_reached(rows: Iterable[Row], mark: Mark) -> Row | None:
+    """Return the first line of a log at which the mark is reached, None if it never is."""
+    for row in settled(rows):
+        value = row.get(mark.key)
+        if value is not None and value >= mark.value:
             return row
     return None
 
@@ -221,6 +213,10 @@ def report(results: dict[str, Row], names: Sequence[str]) -> None:
 
 def main() -> int:
     """Run the command line; exit code 1 means that a seed missed its mark, or must have."""
+    if "--defaults" in sys.argv[1:]:
+        import learning_defaults
+
+        return learning_defaults.main()
     if any(word.startswith("gym-") for word in sys.argv[1:]):
         import learning_gym
 

@@ -1,8 +1,9 @@
 // flags.h - turns between a parent process and its workers, in memory that all of them share.
 //
 // The parent gives a worker a turn (`start`), the worker does its work and gives it back
-// (`finish`). Whoever waits looks at the memory for a moment and then sleeps in the kernel until it
-// is woken or a file descriptor that stands for the other side's life becomes readable.
+// (`finish`). A side that waits looks at the memory while that pays and then sleeps in the kernel
+// on a word of it. A turn wakes every process once. After some milliseconds of sleep a side looks
+// at a file descriptor that stands for the other side's life.
 #ifndef PUF_FLAGS_H
 #define PUF_FLAGS_H
 
@@ -22,22 +23,28 @@ typedef enum {
     PUF_INTERRUPTED,  // a signal arrived; wait again
 } PufWaited;
 
+// How long one side looks before it sleeps: up to twice as long as its waits take on average, not
+// at all where these take longer than `limit_ns`, and not for a while after another process wanted
+// the core. Lies in the memory of that side alone, zeroed but for the limit.
+typedef struct {
+    int64_t limit_ns;  // 0: sleep at once
+    int64_t mean_ns;   // of the last waits, each counted as twice the limit at most
+    int32_t rests;     // waits left that sleep at once
+} PufSpin;
+
 size_t puf_flags_bytes(int32_t num_workers);  // a multiple of 64, as the memory's address must be
 
 // ---- The parent's side ------------------------------------------------------------------------
 
-// Gives `worker` its turn; it must not have one already. `wake_fd` wakes it if it sleeps.
-void puf_flags_start(PufFlags* flags, int32_t worker, int wake_fd);
+// Gives workers their turns, which must not have one already, and wakes those that sleep.
+void puf_flags_start(PufFlags* flags, const int32_t* workers, int32_t num_workers);
 
-// The same for several; `wake_fds` has a descriptor for every worker of the vector. Who is woken
-// may take this core before the next is: with a `shout_fd`, which all workers of the vector sleep
-// on, one write wakes everybody. It is -1 where only some of them are started.
-void puf_flags_start_all(PufFlags* flags, const int32_t* workers, int32_t num_workers,
-                         const int32_t* wake_fds, int shout_fd);
+// Lets a worker that waits for its turn look at its `life_fd`, to which the caller has written.
+void puf_flags_call(PufFlags* flags, int32_t worker);
 
 // Waits until `count` of the workers `pending` have no turn any more.
 PufWaited puf_flags_wait(PufFlags* flags, const int32_t* pending, int32_t num_pending,
-                         int32_t count, int own_fd, int life_fd, int32_t spins, int32_t timeout_ms);
+                         int32_t count, int life_fd, PufSpin* spin, int32_t timeout_ms);
 
 // Writes the workers of `pending` that have no turn any more to `out`, the earliest first; returns
 // how many.
@@ -53,14 +60,9 @@ void puf_flags_revoke(PufFlags* flags, int32_t worker);
 
 // ---- A worker's side --------------------------------------------------------------------------
 
-// Returns a descriptor to sleep on until one of the others (-1 for none) is written to or, for
-// `life_fd`, has something to read; -1 where that cannot be had. Whoever wakes need not take what
-// was written, so one write to `shout_fd` wakes all who sleep on it.
-int puf_flags_sleeper(int own_fd, int shout_fd, int life_fd);
-
-PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int sleeper, int32_t spins,
+PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int life_fd, PufSpin* spin,
                               int32_t timeout_ms);
-void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t said, int parent_fd);
+void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t said);
 
 // The worker's own word, which only it writes: shows the parent that a long turn gets on.
 uint32_t* puf_flags_progress_word(PufFlags* flags, int32_t worker);

@@ -6,15 +6,9 @@
 // changed: both are sequentially consistent, so one of them sees the other.
 #include "meeting.h"
 
-#include <limits.h>
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <time.h>
-#if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+
+#include "waiting.h"
 
 typedef struct {
     _Alignas(64) atomic_uint turn;
@@ -23,33 +17,10 @@ typedef struct {
 
 size_t puf_meeting_bytes(int32_t size) { return (size_t)size * sizeof(Place); }
 
-static inline void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 // Sleeps while the word is `seen`; false after the time or an interrupt.
 static bool sleep_on(atomic_uint* word, uint32_t seen, int32_t timeout_ms) {
-#if defined(__linux__)
-    struct timespec limit = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000000};
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
-#else
-    struct timespec limit = {0, 50000};
-    (void)timeout_ms;
-    nanosleep(&limit, NULL);
-#endif
+    puf_sleep_on(word, seen, PUF_ANYONE, puf_now_ns() + (int64_t)timeout_ms * 1000000);
     return atomic_load(word) != seen;
-}
-
-static void wake(atomic_uint* word) {
-#if defined(__linux__)
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-#else
-    (void)word;
-#endif
 }
 
 static bool has_come(Place* place, uint32_t turn, uint32_t* seen) {
@@ -64,14 +35,14 @@ int puf_meet(PufMeeting* meeting, int32_t rank, int32_t size, uint32_t turn, int
     uint32_t seen;
     if (!has_come(own, turn, &seen)) {
         atomic_store(&own->turn, turn);
-        if (atomic_load(&own->sleepers)) wake(&own->turn);
+        if (atomic_load(&own->sleepers)) puf_wake(&own->turn, PUF_ANYONE);
     }
     for (int32_t other = 0; other < size; other++) {
         Place* place = &places[other];
         while (!has_come(place, turn, &seen)) {
             if (spins > 0) {
                 spins--;
-                pause_briefly();
+                puf_pause();
                 continue;
             }
             atomic_fetch_add(&place->sleepers, 1);

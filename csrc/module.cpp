@@ -17,6 +17,7 @@ extern "C" {
 #include "advantage.h"
 #include "cells.h"
 #include "flags.h"
+#include "handover.h"
 #include "meeting.h"
 #include "puffer.h"
 }
@@ -30,6 +31,7 @@ using ConstFloats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
 using ConstInts = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
 using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using SpreadArray = nb::ndarray<nb::device::cpu>;  // rows that may lie apart
 using ConstArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 static void check(PufCode code) {
@@ -116,8 +118,8 @@ class Vec {
         return out;
     }
 
-    void bind(AnyArray observations, AnyArray actions, Floats rewards, Bytes terminals,
-              Bytes truncations, Bytes masks, std::optional<Bytes> action_masks,
+    void bind(SpreadArray observations, AnyArray actions, Floats rewards, Bytes terminals,
+              Bytes truncations, Bytes masks, std::optional<SpreadArray> action_masks,
               AnyArray final_observations) {
         const PufBatch* batch = puf_vec_batch(get());
         size_t slots = num_slots();
@@ -139,7 +141,9 @@ class Vec {
         buffers.terminals = terminals.data();
         buffers.truncations = truncations.data();
         buffers.masks = masks.data();
-        buffers.action_masks = action_masks ? action_masks->data() : nullptr;
+        buffers.action_masks = action_masks ? (uint8_t*)action_masks->data() : nullptr;
+        buffers.obs_stride = row_stride("observations", observations);
+        buffers.mask_stride = action_masks ? row_stride("action_masks", *action_masks) : 0;
         check(puf_vec_bind(vec_, &buffers));
         kept_ = nb::make_tuple(observations, actions, rewards, terminals, truncations, masks,
                                action_masks, final_observations);
@@ -202,6 +206,9 @@ class Vec {
 
     nb::object final_returns() { return view(puf_vec_final_returns(get())); }
     nb::object final_lengths() { return view(puf_vec_final_lengths(get())); }
+    nb::object final_metrics() {
+        return view(puf_vec_final_metrics(get()), (size_t)info_->num_metrics);
+    }
 
     size_t snapshot_bytes() { return puf_vec_snapshot_bytes(get()); }
 
@@ -238,15 +245,28 @@ class Vec {
             throw std::invalid_argument(std::string(name) + " must have " + std::to_string(want) +
                                         " bytes, but got " + std::to_string(got));
     }
+    // Bytes from one row to the next; 0 where there is one. A row itself has no gaps.
+    static size_t row_stride(const char* name, const SpreadArray& array) {
+        int64_t items = 1;
+        for (size_t i = array.ndim(); i-- > 1; items *= (int64_t)array.shape(i))
+            if (array.shape(i) > 1 && array.stride(i) != items)
+                throw std::invalid_argument(std::string(name) + " must have rows without gaps");
+        if (array.ndim() < 1 || array.shape(0) < 2) return 0;
+        if (array.stride(0) < items)
+            throw std::invalid_argument(std::string(name) + " must have rows one after another");
+        return (size_t)array.stride(0) * array.itemsize();
+    }
     void expect_rows(int32_t first, int32_t last, size_t got) {
         if (first < 0 || last < first || last > puf_vec_batch(get())->num_envs)
             throw std::invalid_argument("env range is outside the vector");
         expect("rows", got, row(last - first));
     }
+    // Rows of one number a slot, or of `width`.
     template <typename T>
-    nb::object view(const T* data) {
-        size_t shape[1] = {num_slots()};
-        return nb::cast(nb::ndarray<nb::numpy, const T>(data, 1, shape, nb::find(this)));
+    nb::object view(const T* data, size_t width = 0) {
+        size_t shape[2] = {num_slots(), width};
+        size_t ndim = width ? 2 : 1;
+        return nb::cast(nb::ndarray<nb::numpy, const T>(data, ndim, shape, nb::find(this)));
     }
 
     const PufEnvInfo* info_;
@@ -381,8 +401,6 @@ static void mingru_backward(ConstFloats projected, ConstFloats start,
                         of_projected.data(), of_start.data());
 }
 
-// Turns between a parent and its workers, see flags.h. One object serves either side: the parent
-// knows the descriptors that wake each worker, a worker only its own and the parent's.
 static bool meet(Bytes memory, int32_t rank, int32_t size, uint32_t turn, int32_t spins,
                  int32_t timeout_ms) {
     if (rank < 0 || rank >= size || memory.nbytes() < puf_meeting_bytes(size) ||
@@ -392,44 +410,57 @@ static bool meet(Bytes memory, int32_t rank, int32_t size, uint32_t turn, int32_
     return puf_meet((PufMeeting*)memory.data(), rank, size, turn, spins, timeout_ms);
 }
 
+static int64_t handover(int32_t num_workers, int64_t work_ns, int32_t turns) {
+    if (num_workers < 1 || work_ns < 0 || turns < 1)
+        throw std::invalid_argument("a hand-over needs a worker and a turn");
+    nb::gil_scoped_release release;
+    return puf_handover(num_workers, work_ns, turns);
+}
+
+// Turns between a parent and its workers, see flags.h. One object serves either side.
 class Flags {
  public:
-    Flags(Bytes memory, int32_t num_workers) : memory_(memory), num_workers_(num_workers) {
+    Flags(Bytes memory, int32_t num_workers, int32_t spin_us)
+        : memory_(memory), num_workers_(num_workers) {
         if (num_workers < 1 || memory.nbytes() < puf_flags_bytes(num_workers) ||
             (uintptr_t)memory.data() % 64)
             throw std::invalid_argument("flags need puf_flags_bytes of memory aligned to 64");
         flags_ = (PufFlags*)memory.data();
+        spin_.limit_ns = (int64_t)spin_us * 1000;
     }
 
-    // Gives workers[i] its turn; wake_fds has the descriptor of every worker.
-    void start(ConstInts workers, ConstInts wake_fds, int shout_fd) {
-        if (wake_fds.size() != (size_t)num_workers_)
-            throw std::invalid_argument("wake_fds must have one descriptor for each worker");
+    void start(ConstInts workers) {
         for (size_t i = 0; i < workers.size(); i++) checked(workers.data()[i]);
-        puf_flags_start_all(flags_, workers.data(), (int32_t)workers.size(), wake_fds.data(),
-                            shout_fd);
+        puf_flags_start(flags_, workers.data(), (int32_t)workers.size());
     }
 
-    int wait(ConstInts pending, int32_t count, int own_fd, int life_fd, int32_t spins,
-             int32_t timeout_ms) {
+    void call(int32_t worker) { puf_flags_call(flags_, checked(worker)); }
+
+    int wait(ConstInts pending, int32_t count, int life_fd, int32_t timeout_ms) {
         for (size_t i = 0; i < pending.size(); i++) checked(pending.data()[i]);
         if (count > (int32_t)pending.size())
             throw std::invalid_argument("count must not exceed the number of pending workers");
         return waited([&] {
-            return puf_flags_wait(flags_, pending.data(), (int32_t)pending.size(), count, own_fd,
-                                  life_fd, spins, timeout_ms);
+            return puf_flags_wait(flags_, pending.data(), (int32_t)pending.size(), count, life_fd,
+                                  &spin_, timeout_ms);
         });
     }
 
-    int wait_turn(int32_t worker, int sleeper, int32_t spins, int32_t timeout_ms) {
-        checked(worker);
-        return waited(
-            [&] { return puf_flags_wait_turn(flags_, worker, sleeper, spins, timeout_ms); });
+    // A whole turn of these workers: start, wait, and what they said together. -1 where the wait
+    // ended without them: they are started, and `wait` may follow.
+    int64_t turn(ConstInts workers, int life_fd, int32_t timeout_ms) {
+        start(workers);
+        if (wait(workers, (int32_t)workers.size(), life_fd, timeout_ms) != PUF_TURN) return -1;
+        return said_by(workers);
     }
 
-    void finish(int32_t worker, uint32_t said, int parent_fd) {
-        puf_flags_finish(flags_, checked(worker), said, parent_fd);
+    int wait_turn(int32_t worker, int life_fd, int32_t timeout_ms) {
+        checked(worker);
+        return waited(
+            [&] { return puf_flags_wait_turn(flags_, worker, life_fd, &spin_, timeout_ms); });
     }
+
+    void finish(int32_t worker, uint32_t said) { puf_flags_finish(flags_, checked(worker), said); }
 
     nb::list ready(ConstInts pending) {
         for (size_t i = 0; i < pending.size(); i++) checked(pending.data()[i]);
@@ -481,6 +512,7 @@ class Flags {
     Bytes memory_;
     int32_t num_workers_;
     PufFlags* flags_;
+    PufSpin spin_ = {};
 };
 
 // Tells glibc to keep freed memory for the next allocation instead of giving it back to the system.
@@ -516,18 +548,19 @@ NB_MODULE(_core, module) {
     module.def("mingru_backward", &mingru_backward, "projected"_a, "start"_a, "resets"_a.none(),
                "hidden"_a, "of_hidden"_a, "of_projected"_a, "of_start"_a);
     module.def("flags_bytes", &puf_flags_bytes, "num_workers"_a);
-    module.def("flags_sleeper", &puf_flags_sleeper, "own_fd"_a, "shout_fd"_a, "life_fd"_a);
+    module.def("handover", &handover, "num_workers"_a, "work_ns"_a, "turns"_a);
     module.def("meeting_bytes", &puf_meeting_bytes, "size"_a);
     module.def("meet", &meet, "memory"_a, "rank"_a, "size"_a, "turn"_a, "spins"_a, "timeout_ms"_a);
     module.def("die_with_parent", &puf_die_with_parent);
     module.def("adopt_orphans", &puf_adopt_orphans);
     nb::class_<Flags>(module, "Flags")
-        .def(nb::init<Bytes, int32_t>(), "memory"_a, "num_workers"_a)
-        .def("start", &Flags::start, "workers"_a, "wake_fds"_a, "shout_fd"_a = -1)
-        .def("wait", &Flags::wait, "pending"_a, "count"_a, "own_fd"_a, "life_fd"_a, "spins"_a,
-             "timeout_ms"_a)
-        .def("wait_turn", &Flags::wait_turn, "worker"_a, "sleeper"_a, "spins"_a, "timeout_ms"_a)
-        .def("finish", &Flags::finish, "worker"_a, "said"_a, "parent_fd"_a)
+        .def(nb::init<Bytes, int32_t, int32_t>(), "memory"_a, "num_workers"_a, "spin_us"_a)
+        .def("start", &Flags::start, "workers"_a)
+        .def("call", &Flags::call, "worker"_a)
+        .def("wait", &Flags::wait, "pending"_a, "count"_a, "life_fd"_a, "timeout_ms"_a)
+        .def("turn", &Flags::turn, "workers"_a, "life_fd"_a, "timeout_ms"_a)
+        .def("wait_turn", &Flags::wait_turn, "worker"_a, "life_fd"_a, "timeout_ms"_a)
+        .def("finish", &Flags::finish, "worker"_a, "said"_a)
         .def("ready", &Flags::ready, "pending"_a)
         .def("said", &Flags::said, "worker"_a)
         .def("said_by", &Flags::said_by, "workers"_a)
@@ -549,6 +582,7 @@ NB_MODULE(_core, module) {
         .def("drain", &Vec::drain)
         .def("final_returns", &Vec::final_returns)
         .def("final_lengths", &Vec::final_lengths)
+        .def("final_metrics", &Vec::final_metrics)
         .def("snapshot_bytes", &Vec::snapshot_bytes)
         .def("snapshot", &Vec::snapshot, "first"_a, "last"_a, "rows"_a)
         .def("restore", &Vec::restore, "first"_a, "last"_a, "rows"_a)

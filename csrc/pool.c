@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "puffer.h"
+#include "waiting.h"
 
 enum { SPINS = 2000, CHUNKS = 8 };  // looks before sleeping: 10 to 40 us; claims per range
 enum { NUM_JOBS = 2 };              // begun and not yet finished, at most
@@ -54,14 +55,6 @@ struct PufPool {
     Worker* helpers;  // one less than workers where the caller is worker 0
     Range* ranges;    // of all jobs
 };
-
-static inline void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static bool is_forked(const PufPool* pool) { return getpid() != pool->owner; }
 
@@ -107,7 +100,7 @@ static unsigned wait_for_job(PufPool* pool, unsigned seen) {
     for (int32_t i = 0; i < SPINS; i++) {
         unsigned now = atomic_load_explicit(&pool->announced, memory_order_acquire);
         if (now != seen) return now;
-        pause_briefly();
+        puf_pause();
     }
     pthread_mutex_lock(&pool->mutex);
     while (atomic_load_explicit(&pool->announced, memory_order_acquire) == seen)
@@ -188,7 +181,7 @@ void puf_pool_finish(PufPool* pool) {
     if (is_forked(pool)) return;
     for (int32_t i = 0; i < SPINS; i++) {
         if (!atomic_load_explicit(&job->left, memory_order_acquire)) return;
-        pause_briefly();
+        puf_pause();
     }
     pthread_mutex_lock(&pool->mutex);
     while (atomic_load_explicit(&job->left, memory_order_acquire))

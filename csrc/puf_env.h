@@ -157,6 +157,7 @@ typedef struct PufBatch {
     size_t obs_bytes;      // of one slot
     int32_t action_words;  // 4-byte words of one slot: the discrete ones, then the continuous
     int32_t mask_width;    // of one slot's action mask: sum of nvec
+    size_t obs_stride, mask_stride;  // bytes from one slot's row to the next
     uint8_t* observations;
     const int32_t* actions;
     float* rewards;
@@ -177,10 +178,10 @@ typedef enum { PUF_RUNNING, PUF_TERMINATED, PUF_TRUNCATED } PufStatus;
 
 static inline float* puf_obs_f32(const PufSlots* slots, int32_t agent) {
     return (float*)(void*)(slots->batch->observations +
-                           (size_t)(slots->first + agent) * slots->batch->obs_bytes);
+                           (size_t)(slots->first + agent) * slots->batch->obs_stride);
 }
 static inline uint8_t* puf_obs_u8(const PufSlots* slots, int32_t agent) {
-    return slots->batch->observations + (size_t)(slots->first + agent) * slots->batch->obs_bytes;
+    return slots->batch->observations + (size_t)(slots->first + agent) * slots->batch->obs_stride;
 }
 // One discrete choice, always inside its range: a value outside counts as 0.
 static inline int32_t puf_action_at(const PufSlots* slots, int32_t agent, int32_t component) {
@@ -209,8 +210,7 @@ static inline void puf_reward(const PufSlots* slots, int32_t agent, float reward
 }
 // 1 where an action is legal; one byte a choice, components one after another.
 static inline uint8_t* puf_action_mask(const PufSlots* slots, int32_t agent) {
-    return slots->batch->action_masks +
-           (size_t)(slots->first + agent) * (size_t)slots->batch->mask_width;
+    return slots->batch->action_masks + (size_t)(slots->first + agent) * slots->batch->mask_stride;
 }
 // An agent that leaves keeps its slot, masked, until the env resets.
 static inline void puf_set_present(const PufSlots* slots, int32_t agent, bool present) {
@@ -222,9 +222,9 @@ static inline bool puf_is_present(const PufSlots* slots, int32_t agent) {
 // One agent's own episode ends here while the env goes on. Set the metric fields to that agent's
 // values first: they are sampled now. The agent may start anew at once, or leave (puf_set_present).
 void puf_end_agent(const PufSlots* slots, int32_t agent);
-// Samples the metric fields now, for envs with `own_samples`: once for each agent that an end of
-// the whole env finds alive, so that long and short lives weigh the same.
-void puf_sample(const PufSlots* slots);
+// Samples the metric fields now as those of one agent, for envs with `own_samples`: once for each
+// agent that an end of the whole env finds alive, so that long and short lives weigh the same.
+void puf_sample(const PufSlots* slots, int32_t agent);
 
 // ---- Descriptor -----------------------------------------------------------------------------
 

@@ -56,6 +56,9 @@ typedef struct {
     float* rewards;
     uint8_t *terminals, *truncations, *masks;
     uint8_t* action_masks;  // NULL unless the layout asks for them
+    // Bytes from one row to the next; 0: they lie side by side. Only the rows of one env may lie
+    // further apart, to find out what writes between them; such an env has no snapshots.
+    size_t obs_stride, mask_stride;
 } PufBuffers;
 
 // `params` has one value per row of the info's table. Threads are started here. A double-buffered
@@ -79,9 +82,11 @@ PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
 PufCode puf_vec_begin(PufVec* vec, int32_t half);
 void puf_vec_finish(PufVec* vec, int32_t half);
 
-// Return and length of the episode that ended in a slot; valid where a flag is set, until step.
+// Return, length and metrics [slots, metrics] of the episode that ended in a slot; valid where a
+// flag is set, until step.
 const float* puf_vec_final_returns(const PufVec* vec);
 const int32_t* puf_vec_final_lengths(const PufVec* vec);
+const float* puf_vec_final_metrics(const PufVec* vec);
 
 // One env's whole state: struct, arena, rng, running sums, observation and mask rows.
 size_t puf_vec_snapshot_bytes(const PufVec* vec);

@@ -37,6 +37,7 @@ struct PufVec {
     bool double_buffer;
     float *returns, *final_returns;  // [slots] running; of the episode that ended last
     int32_t *lengths, *final_lengths;
+    float* final_metrics;  // [slots, metrics] of the episode that ended last
     const int32_t* bound_actions;
     uint8_t* candidate;        // room for one env: a state that is looked at before it is taken
     uint64_t seed, first_env;  // the number of env 0 in a larger vector, whose seeds count on
@@ -183,6 +184,7 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
     size_t final_returns_at = carve(&total, num_slots * sizeof(float));
     size_t lengths_at = carve(&total, num_slots * sizeof(int32_t));
     size_t final_lengths_at = carve(&total, num_slots * sizeof(int32_t));
+    size_t metrics_at = carve(&total, num_slots * (size_t)info->num_metrics * sizeof(float));
     size_t candidate_at = carve(&total, env_bytes);
     size_t envs_at = carve(&total, (size_t)num_envs * env_bytes);
     uint8_t* memory = aligned_alloc(64, total);
@@ -216,6 +218,7 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
         .final_returns = (float*)(void*)(memory + final_returns_at),
         .lengths = (int32_t*)(void*)(memory + lengths_at),
         .final_lengths = (int32_t*)(void*)(memory + final_lengths_at),
+        .final_metrics = (float*)(void*)(memory + metrics_at),
         .candidate = memory + candidate_at,
     };
     place_envs(vec, params);
@@ -255,6 +258,7 @@ static void wait_for_all(PufVec* vec) {
 const PufBatch* puf_vec_batch(const PufVec* vec) { return &vec->batch; }
 const float* puf_vec_final_returns(const PufVec* vec) { return vec->final_returns; }
 const int32_t* puf_vec_final_lengths(const PufVec* vec) { return vec->final_lengths; }
+const float* puf_vec_final_metrics(const PufVec* vec) { return vec->final_metrics; }
 
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
     PufBatch* batch = &vec->batch;
@@ -263,6 +267,16 @@ PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
         !buffers->rewards || !buffers->terminals || !buffers->truncations || !buffers->masks ||
         (batch->layout.action_masks && !buffers->action_masks))
         return puf_fail(PUF_BAD_ARGUMENT, "every buffer must be given, but one is missing");
+    const size_t obs = batch->obs_bytes, mask = (size_t)batch->mask_width;
+    const size_t obs_stride = buffers->obs_stride ? buffers->obs_stride : obs;
+    const size_t mask_stride = buffers->mask_stride ? buffers->mask_stride : mask;
+    if (obs_stride < obs || mask_stride < mask ||
+        (batch->num_envs > 1 && (obs_stride > obs || mask_stride > mask)))
+        return puf_fail(PUF_BAD_ARGUMENT,
+                        "rows must not overlap, and those of several envs must "
+                        "lie side by side");
+    batch->obs_stride = obs_stride;
+    batch->mask_stride = mask_stride;
     batch->observations = buffers->observations;
     vec->bound_actions = buffers->actions;
     batch->actions = vec->bound_actions;
@@ -279,37 +293,45 @@ PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
 
 static PufVec* vec_of(const PufSlots* slots) { return (PufVec*)(void*)slots->batch; }
 
-void puf_sample(const PufSlots* slots) {
+// Counts the metric fields once, and keeps them for the slots of agents [first, last).
+static void sample(const PufSlots* slots, int32_t first, int32_t last) {
     PufVec* vec = vec_of(slots);
+    const int32_t width = vec->info->num_metrics;
+    float* kept = vec->final_metrics + (size_t)(slots->first + first) * (size_t)width;
     int32_t env = slots->first / vec->batch.agents_per_env;
     int32_t block =
         env / vec->half_envs * vec->half_blocks + env % vec->half_envs / vec->block_envs;
     PufStats* stats = &vec->blocks[block].stats;
     stats->samples++;
-    for (int32_t i = 0; i < vec->info->num_metrics; i++) {
+    for (int32_t i = 0; i < width; i++) {
         float value;
         memcpy(&value, (const uint8_t*)slots + vec->info->metrics[i].offset, sizeof value);
         stats->metrics[i] += (double)value;
+        for (int32_t agent = first; agent < last; agent++)
+            kept[(agent - first) * width + i] = value;
     }
 }
+
+void puf_sample(const PufSlots* slots, int32_t agent) { sample(slots, agent, agent + 1); }
 
 static void start_episode(const PufBatch* batch, PufSlots* slots) {
     slots->tick = 0;
     memset(batch->masks + slots->first, 1, (size_t)slots->num_agents);
     if (batch->layout.action_masks)
-        memset(puf_action_mask(slots, 0), 1, (size_t)slots->num_agents * (size_t)batch->mask_width);
+        for (int32_t agent = 0; agent < slots->num_agents; agent++)
+            memset(puf_action_mask(slots, agent), 1, (size_t)batch->mask_width);
 }
 
 static void keep_observation(const PufBatch* batch, int32_t slot) {
-    size_t at = (size_t)slot * batch->obs_bytes;
-    memcpy(batch->final_observations + at, batch->observations + at, batch->obs_bytes);
+    memcpy(batch->final_observations + (size_t)slot * batch->obs_bytes,
+           batch->observations + (size_t)slot * batch->obs_stride, batch->obs_bytes);
 }
 
 void puf_end_agent(const PufSlots* slots, int32_t agent) {
     const PufBatch* batch = slots->batch;
     batch->terminals[slots->first + agent] = 1;
     keep_observation(batch, slots->first + agent);  // the last it saw: nobody draws its death
-    puf_sample(slots);
+    puf_sample(slots, agent);
 }
 
 void puf_finish(PufSlots* slots, PufStatus status) {
@@ -320,7 +342,7 @@ void puf_finish(PufSlots* slots, PufStatus status) {
             flags[slot] = 1;
             keep_observation(batch, slot);
         }
-    if (!vec_of(slots)->info->own_samples) puf_sample(slots);
+    if (!vec_of(slots)->info->own_samples) sample(slots, 0, slots->num_agents);
     start_episode(batch, slots);
 }
 
@@ -515,6 +537,9 @@ static PufCode check_range(PufVec* vec, int32_t first, int32_t last) {
                         vec->batch.num_envs - 1, first < 0 ? first : last - 1);
     if (!vec->batch.observations)
         return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before a snapshot");
+    if (vec->batch.obs_stride != vec->batch.obs_bytes ||
+        vec->batch.mask_stride != (size_t)vec->batch.mask_width)
+        return puf_fail(PUF_BAD_ARGUMENT, "rows must lie side by side for a snapshot");
     return PUF_OK;
 }
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as in `typing`, without loading it: `python -m` looks in the folder first
 if TYPE_CHECKING:
+    from typing import Any
+
     from pufferlib import errors as errors
     from pufferlib.adapters import to_gymnasium as to_gymnasium
     from pufferlib.adapters import to_pettingzoo as to_pettingzoo
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     from pufferlib.checking import check_env as check_env
     from pufferlib.env import PufferEnv as PufferEnv
     from pufferlib.env import Wrapper as Wrapper
+    from pufferlib.evaluation import evaluate_policy as evaluate_policy
     from pufferlib.loggers import JsonlLogger as JsonlLogger
     from pufferlib.loggers import NeptuneLogger as NeptuneLogger
     from pufferlib.loggers import NoLogger as NoLogger
     from pufferlib.loggers import TensorboardLogger as TensorboardLogger
     from pufferlib.loggers import WandbLogger as WandbLogger
+    from pufferlib.playing import load as load
     from pufferlib.registry import emulate as emulate
     from pufferlib.registry import list_envs as list_envs
     from pufferlib.registry import make as make
@@ -48,7 +52,9 @@ _HOMES = {
     "Wrapper": "env",
     "check_env": "checking",
     "emulate": "registry",
+    "evaluate_policy": "evaluation",
     "list_envs": "registry",
+    "load": "playing",
     "make": "registry",
     "register": "registry",
     "to_gymnasium": "adapters",

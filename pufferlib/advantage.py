@@ -124,3 +124,25 @@ def compute_advantages_torch(
         following = torch.addcmul(deltas[:, t], decays[:, t], following)
         advantages[:, t] = following
     return advantages
+
+
+@torch.no_grad()
+def without_rho(
+    corrections: Tensor,
+    following: Tensor,
+    ratios: Tensor,
+    ends: Tensor,
+    *,
+    decay: float,
+    rho_clip: float,
+    c_clip: float,
+) -> Tensor:
+    """Return the policy's advantages for the A_t of V-trace, `corrections`, which values move by.
+
+    That is `r_t + gamma * next_t - v_t + decay * A_{t+1}`: the same without the weight rho_t of the
+    step itself, since the ratio in PPO's loss weighs it already. `following` `[S]` is A_{t+1} after
+    the last step; `decay` is gamma * gae_lambda.
+    """
+    after = torch.cat((corrections[:, 1:], following.unsqueeze(1)), 1).where(~ends, 0.0)
+    rho, c = ratios.clamp(1e-8, rho_clip), ratios.clamp(max=c_clip)
+    return (corrections - decay * c * after) / rho + decay * after

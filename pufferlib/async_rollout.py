@@ -9,7 +9,6 @@ ratio needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib.config import BatchShape
+from pufferlib.batches import BatchShape
 from pufferlib.pytorch import (
     PolicySpaces,
     State,
@@ -30,6 +29,7 @@ from pufferlib.pytorch import (
 from pufferlib.rollout import Carry, Rollout
 
 if TYPE_CHECKING:
+    from pufferlib.normalisation import ObservationNorm
     from pufferlib.profiling import Profiler
     from pufferlib.vectorization import VectorEnv
 
@@ -52,7 +52,7 @@ class AsyncRollout(Rollout):
         has_action_masks: bool,
     ) -> None:
         super().__init__(shape, shape.segments, spaces, device, has_action_masks)
-        staged = BatchShape(num_slots, shape.horizon, num_slots)
+        staged = BatchShape(num_slots, shape.horizon, 1)
         self.stage = Rollout(staged, num_slots, spaces, device, has_action_masks)
         self.slots = torch.zeros(shape.segments, dtype=torch.long, device=device)
         self.filled = 0  # segments of this rollout so far
@@ -107,7 +107,7 @@ def collect_async(
     *,
     generator: torch.Generator,
     profiler: Profiler,
-    normalise: Callable[[Tensor], Tensor] | None = None,
+    normalise: ObservationNorm | None = None,
 ) -> Carry:
     """Fill `rollout` with the next whole segments; the rest is as for `rollout.collect`."""
     (batch,), state, resets = carry
@@ -120,10 +120,13 @@ def collect_async(
         with in_forward:
             observations = torch.from_numpy(batch.observations).to(device)
             masks = torch.from_numpy(batch.masks).to(device)
-            seen = observations if normalise is None else normalise(observations)
+            if normalise is not None:
+                normalise.note(observations, masks)
+                normalise.end_step()
+                observations = normalise(observations)
             before = map_state(lambda part: part[slots], state)  # noqa: B023 - used at once
             agent_ids = rollout.stage.agent_ids[slots]
-            output = policy_step(policy, seen, before, spaces, agent_ids)
+            output = policy_step(policy, observations, before, spaces, agent_ids)
         with in_store:
             bootstrap = output.value.float().where(masks, 0.0)
             _keep_whole(rollout, batch.slots, bootstrap)
@@ -181,7 +184,7 @@ def _absorb(
     state: State,
     resets: Tensor,
     profiler: Profiler,
-    normalise: Callable[[Tensor], Tensor] | None,
+    normalise: ObservationNorm | None,
 ) -> None:
     """Write the results of the actions that a batch answers."""
     device = rollout.values.device

@@ -1,8 +1,10 @@
-"""`puffer autotune`: measure one env, try layouts, and say which is the fastest, and why.
+"""`puffer autotune`: measure one env, train on layouts of it, say which is the fastest, and why.
 
 A layout is where envs run (backend) and how many of them, in how many workers. Every layout that
-makes sense for what one env costs runs for a moment; the best few then run in turns, because
-whatever else the machine does changes from second to second.
+makes sense for what one env costs trains for a few iterations, with the batch and the policy that a
+run of the same config would have; the best few then train in turns, because whatever else the
+machine does changes from second to second. Layouts of so many envs that the segments of a batch
+would become shorter than those of the config are left out: they would be fast, and learn worse.
 """
 
 from __future__ import annotations
@@ -15,13 +17,22 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pufferlib import config as configs
+from pufferlib.batches import BatchShape, fit
+from pufferlib.config import Config
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.files import write_atomically
 from pufferlib.native import NativeCreator
-from pufferlib.registry import EnvSpec, check_settings, emulate, find_or_load, make
+from pufferlib.registry import (
+    DEFAULT_NUM_ENVS,
+    EnvSpec,
+    check_settings,
+    emulate,
+    find_or_load,
+    make,
+)
 from pufferlib.vectorization import VectorEnv
 from pufferlib.vectorization.machine import available_memory, usable_cores
 from pufferlib.vectorization.measuring import (
@@ -31,13 +42,16 @@ from pufferlib.vectorization.measuring import (
     measure_memory,
     measure_native,
     measure_native_memory,
-    random_actions,
 )
 
-DEFAULT_SECONDS = 30.0
+if TYPE_CHECKING:
+    from pufferlib.trainer import PuffeRL
+
+DEFAULT_SECONDS = 60.0
 MAX_ENVS_PER_WORKER = 1024
 MAX_WORKERS = 64
-NATIVE_SLOTS = (256, 1024, 4096, 16384)  # agents in all: from a small cache to a large one
+NATIVE_SLOTS = (64, 256, 1024, 4096, 16384)  # agents in all: from a small cache to a large one
+LONG_HORIZON = 128  # steps; where a config has longer segments, layouts may shorten them to this
 
 # how long the turn of a worker should last: short ones weigh less in a batch, long ones cost less
 _TURN_SECONDS = (0.6e-3, 2.5e-3, 10e-3)
@@ -47,7 +61,7 @@ _ENOUGH = 0.97  # of the best rate: then fewer envs and workers are the better c
 _NEAR = 0.9  # of the best rate in a first try: then it may be enough after all
 _FINALISTS = 3
 _MEMORY_SHARE = 0.5  # of what is free, for all envs
-_ROUNDS = 3
+_MAX_TURNS = 100
 
 
 class Layout(NamedTuple):
@@ -90,11 +104,13 @@ class Trial(NamedTuple):
     """A layout, and what came of it."""
 
     layout: Layout
-    sps: float  # steps per second of all agents, best round; 0 where it could not run
-    batch_seconds: float  # from one batch to the next
+    sps: float  # of training, steps of all agents, best round; 0 where it could not run
+    iteration_seconds: float  # of one batch: to collect it and to learn from it
     memory: float  # bytes of envs and workers, as measured on a few
     is_finalist: bool = False  # ran once more, in turns with the other finalists
     failure: str = ""
+    batch_size: int = 0
+    horizon: int = 0
 
 
 class Report(NamedTuple):
@@ -127,37 +143,109 @@ def autotune(
     num_envs: int | None = None,
     seconds: float = DEFAULT_SECONDS,
     on_progress: Callable[[str], None] = lambda text: None,
+    config: Config | None = None,
 ) -> Report:
-    """Measure the env `name` (or "module:Object") and try layouts for about `seconds`.
+    """Measure the env `name` (or "module:Object") and train on layouts of it for about `seconds`.
 
-    `params` are the env's own. With `num_envs` only layouts of so many envs are tried, else as many
-    as it takes. `on_progress` is told every step of the way.
+    `params` are the env's own. `config` says how a run would train; by default it is what
+    `puffer train` would take. With `num_envs` only layouts of that many envs are tried, else those
+    that keep the horizon of the config. `on_progress` gets a line for each step of the way.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
     if num_envs is not None and num_envs < 1:
         raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
     spec = find_or_load(name)
-    settings = {**spec.kwargs, **(params or {})}
+    config = configs.load(spec.id) if config is None else config
+    settings = {**spec.kwargs, **config.env, **(params or {})}
     if not isinstance(spec.entry_point, NativeCreator):
         check_settings(spec, settings)  # the core checks its own
     on_progress("one env")
     cores = usable_cores()
+    native = isinstance(spec.entry_point, NativeCreator)
     if isinstance(spec.entry_point, NativeCreator):
         cost = measure_native(spec.entry_point, settings, seconds / 20)
         memory = measure_native_memory(spec.entry_point, settings)
-        layouts = native_layouts(cost, cores, _most_envs(cost, memory, seconds), num_envs)
     else:
         creator = partial(spec.entry_point, **settings)
         cost = measure_env(creator, seconds / 20)
         memory = measure_memory(creator, cost.create)
-        layouts = python_layouts(cost, cores, _most_envs(cost, memory, seconds), num_envs)
-    trials = _try_all(partial(_make, spec, settings), layouts, memory, seconds, on_progress)
+    training = _Training(config, cost, cores)
+    limit = _most_envs(cost, memory, seconds)
+    if num_envs is None:
+        limit = training.most_envs(_default_num_envs(spec, config), limit)
+    layouts = (native_layouts if native else python_layouts)(cost, cores, limit, num_envs)
+    make_one = partial(_make, spec, settings)
+    trials = _try_all(make_one, training, layouts, memory, seconds, on_progress)
     if not any(trial.sps for trial in trials):
         raise UsageError(f"no layout of `{spec.id}` could run: {trials[0].failure}")
     best = choose(trials)
     why = explain(best, trials, cost, cores)
     return Report(spec.id, cores, cost, memory, trials, best, why)
+
+
+def _default_num_envs(spec: EnvSpec, config: Config) -> int:
+    """Return how many envs a run of this config would have."""
+    family = configs.family_num_envs(spec.id) if spec.family else None
+    return config.vec.num_envs or family or DEFAULT_NUM_ENVS
+
+
+# ---- How a run would train -----------------------------------------------------------------------
+
+
+class _Training:
+    """The training of a config, on any number of envs."""
+
+    def __init__(self, config: Config, cost: EnvCost, cores: int) -> None:
+        # what the config leaves open is fitted to the env, here as in a run
+        self._settings = config.chosen_train()
+        self._settings["dashboard"] = "off"
+        self._policy = config.to_dict()["policy"]
+        self._cost, self._cores = cost, cores
+        self._sides = 2 if config.train.self_play else 1
+
+    def most_envs(self, num_envs: int, limit: int) -> int:
+        """Return how many envs, up to `limit`, train on segments as long as `num_envs` do."""
+        first = self._shape(self._slots(num_envs))
+        while 2 * num_envs <= limit:
+            try:
+                shape = self._shape(self._slots(2 * num_envs))
+            except UsageError:
+                break
+            is_larger = shape.segments > first.segments and "num_steps" in self._settings
+            if is_larger or shape.horizon < min(first.horizon, LONG_HORIZON):
+                break
+            num_envs *= 2
+        return min(num_envs, limit)
+
+    def trainer(self, vecenv: VectorEnv, seconds: float) -> tuple[PuffeRL, int, int]:
+        """Return a trainer whose iterations take about `seconds` at most; batch size and horizon.
+
+        Where envs are too slow for that its segments are shorter than those of a run; a step then
+        costs the same.
+        """
+        from pufferlib.models import make_policy
+        from pufferlib.trainer import PuffeRL
+
+        slots = self._slots(vecenv.num_envs + getattr(vecenv, "surplus_envs", 0))
+        shape, settings = self._shape(slots), self._settings
+        workers = min(self._cores, max(1, vecenv.num_workers))
+        rate = workers * self._cost.num_agents / max(self._cost.mean, 1e-9)
+        horizon = shape.horizon
+        while horizon % 2 == 0 and horizon > 8 and slots * horizon > rate * seconds:
+            horizon //= 2
+        if horizon < shape.horizon:
+            short = {"num_steps": horizon, "batch_size": slots * horizon, "minibatch_size": None}
+            settings = {**settings, **short}
+        trainer = PuffeRL(vecenv, make_policy(vecenv, **self._policy), **settings)
+        return trainer, shape.segments * shape.horizon, shape.horizon
+
+    def _shape(self, slots: int) -> BatchShape:
+        """Return how a batch of a run on so many slots is cut."""
+        return fit(self._settings, slots, self._policy["recurrent"] != "none").shape
+
+    def _slots(self, num_envs: int) -> int:
+        return num_envs * self._cost.num_agents // self._sides
 
 
 # ---- Which layouts to try ------------------------------------------------------------------------
@@ -196,7 +284,9 @@ def python_layouts(
     Where steps differ much, batches are also made of the workers that are ready.
     """
     turns = {_power_of_two(seconds / max(cost.mean, 1e-9)) for seconds in _TURN_SECONDS}
-    per_worker = sorted({*turns, *(() if len(turns) > 1 else (2 * max(turns),))})
+    turns |= set() if len(turns) > 1 else {2 * max(turns)}
+    room = max(1, limit // cores)  # for each worker
+    per_worker = sorted({min(turn, room) for turn in turns})
     workers = {cores, *([cores // 2] if cores > 3 else [])}
     if cost.wait_share > 0.5:  # a core is free while an env waits: more of them can
         workers |= {min(MAX_WORKERS, cores * factor) for factor in (2, 4, 8)}
@@ -263,25 +353,26 @@ def _make(spec: EnvSpec, settings: dict[str, Any], layout: Layout) -> VectorEnv:
 
 def _try_all(
     make_one: Callable[[Layout], VectorEnv],
+    training: _Training,
     layouts: Sequence[Layout],
     memory: Memory,
     seconds: float,
     on_progress: Callable[[str], None],
 ) -> list[Trial]:
-    """Run every layout, then the best few in turns; return the trials, the fastest first."""
+    """Train on every layout, then on the best few in turns; return trials, the fastest first."""
     deadline = time.perf_counter() + 0.7 * seconds
     trials: list[Trial] = []
     for number, layout in enumerate(layouts, start=1):
         left = max(0.0, deadline - time.perf_counter()) / (len(layouts) - len(trials))
-        trial = _try(make_one, layout, memory, left)
+        trial = _try(make_one, training, layout, memory, left)
         trials.append(trial)
-        told = f"{trial.sps:,.0f} steps/s" if trial.sps else f"failed: {trial.failure}"
+        told = f"{trial.sps:,.0f} SPS" if trial.sps else f"failed: {trial.failure}"
         on_progress(f"{number}/{len(layouts)}  {layout}: {told}")
     trials.sort(key=lambda trial: -trial.sps)
     finalists = _finalists(trials)
     others = [trial for trial in trials if trial not in finalists]
     on_progress(f"the best {len(finalists)} again, in turns")
-    finalists = _try_again(make_one, finalists, 0.2 * seconds)
+    finalists = _try_again(make_one, training, finalists, 0.2 * seconds)
     return [*sorted(finalists, key=lambda trial: -trial.sps), *others]
 
 
@@ -293,64 +384,61 @@ def _finalists(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _try(
-    make_one: Callable[[Layout], VectorEnv], layout: Layout, memory: Memory, seconds: float
+    make_one: Callable[[Layout], VectorEnv],
+    training: _Training,
+    layout: Layout,
+    memory: Memory,
+    seconds: float,
 ) -> Trial:
-    """Make a layout and run it in about `seconds`; at least a quarter of them it does run."""
+    """Make a layout and train on it for about `seconds`, at least one iteration after the first."""
     processes = layout.total_workers if layout.backend == "multiprocessing" else 0
     bytes_used = float(processes * memory.worker + layout.total_envs * memory.env)
     deadline = time.perf_counter() + seconds
     try:
         with make_one(layout) as vecenv:
-            run = _runner(vecenv)
-            run(0)  # caches, lazy imports
-            left = max(deadline - time.perf_counter(), seconds / 4)
-            rates = [run(left / _ROUNDS) for _ in range(_ROUNDS)]
+            trainer, batch_size, horizon = training.trainer(vecenv, seconds / 4)
+            _iteration(trainer)  # caches, lazy imports
+            rates = [_iteration(trainer)]
+            while time.perf_counter() < deadline:
+                rates.append(_iteration(trainer))
     except PufferError as error:
         return Trial(layout, 0, 0, bytes_used, failure=str(error).partition("\n")[0])
-    sps = max(rates)
-    return Trial(layout, sps, vecenv.batch_slots / sps, bytes_used)
+    seconds_each = batch_size / max(rates)
+    return Trial(layout, max(rates), seconds_each, bytes_used, False, "", batch_size, horizon)
 
 
 def _try_again(
-    make_one: Callable[[Layout], VectorEnv], trials: Sequence[Trial], seconds: float
+    make_one: Callable[[Layout], VectorEnv],
+    training: _Training,
+    trials: Sequence[Trial],
+    seconds: float,
 ) -> list[Trial]:
-    """Run layouts in turns; only these rates count, for they saw the same machine."""
+    """Train on layouts in turns; only these rates count, for they saw the same machine."""
     with ExitStack() as stack:
         vecenvs = [stack.enter_context(make_one(trial.layout)) for trial in trials]
-        runs = [_runner(vecenv) for vecenv in vecenvs]
-        best = [0.0] * len(runs)
-        turns = 2 * _ROUNDS
-        for turn in range(turns + 1):
-            for index, run in enumerate(runs):
-                rate = run(seconds / turns / len(runs))
-                best[index] = max(best[index], rate if turn else 0)  # the first warms up
-        return [
-            trial._replace(sps=sps, batch_seconds=vecenv.batch_slots / sps, is_finalist=True)
-            for trial, sps, vecenv in zip(trials, best, vecenvs)
-        ]
+        each = seconds / len(trials) / 4
+        trainers = [training.trainer(vecenv, each)[0] for vecenv in vecenvs]
+        for trainer in trainers:
+            _iteration(trainer)
+        best = [0.0] * len(trainers)
+        deadline = time.perf_counter() + seconds
+        for turn in range(_MAX_TURNS):
+            if turn > 1 and time.perf_counter() > deadline:
+                break
+            for index, trainer in enumerate(trainers):
+                best[index] = max(best[index], _iteration(trainer))
+    return [
+        trial._replace(sps=sps, iteration_seconds=trial.batch_size / sps, is_finalist=True)
+        for trial, sps in zip(trials, best)
+    ]
 
 
-def _runner(vecenv: VectorEnv) -> Callable[[float], float]:
-    """Return a function that steps for so many seconds, and returns steps per second."""
-    vecenv.reset(seed=0)
-    rows = [each[: vecenv.batch_slots] for each in random_actions(vecenv, count=8)]
-    vecenv.recv()
-    # between two calls surplus envs get ready: what they had in store is not what they can do
-    in_store = vecenv.num_agents // vecenv.batch_slots - 1
-
-    def run(seconds: float) -> float:
-        batches = -in_store
-        start = now = time.perf_counter()
-        while now - start < seconds or batches <= 2 * in_store:
-            vecenv.send(rows[batches % len(rows)])
-            vecenv.recv()
-            batches += 1
-            now = time.perf_counter()
-            if batches == 0:
-                start = now
-        return batches * vecenv.batch_slots / (now - start)
-
-    return run
+def _iteration(trainer: PuffeRL) -> float:
+    """Collect a batch and learn from it; return the steps per second."""
+    start = time.perf_counter()
+    trainer.evaluate()
+    trainer.train()
+    return trainer.config.batch_size / (time.perf_counter() - start)
 
 
 # ---- Choosing ------------------------------------------------------------------------------------
@@ -439,7 +527,7 @@ def write_settings(path: Path, report: Report) -> None:
 def _with_vec(text: str, report: Report) -> str:
     """Return the text of an ini with the best settings in its section [vec]."""
     best = report.best
-    own = [f"; puffer autotune {report.env}: {best.sps:,.0f} steps/s on {report.cores} cores"]
+    own = [f"; puffer autotune {report.env}: {best.sps:,.0f} SPS on {report.cores} cores"]
     own += [f"{key} = {value}" for key, value in best.layout.settings().items()]
     lines, section, place = [], "", None
     for line in text.splitlines():

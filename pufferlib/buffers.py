@@ -28,7 +28,7 @@ class Buffers:
     terminals: NDArray[np.bool_]  # [slots]
     truncations: NDArray[np.bool_]  # [slots]
     masks: NDArray[np.bool_]  # [slots]; the slot carries real data
-    action_masks: NDArray[np.bool_] | None  # [slots, sum(nvec)]; the choice is allowed
+    action_masks: NDArray[np.bool_] | None  # [slots, mask_width]; the choice is allowed
     final_observations: NDArray[Any]  # [slots, *shape]; valid where `truncations`
 
     @property
@@ -109,9 +109,7 @@ def _rows(
         "final_observations": (observation.shape, observation.dtype),
     }
     if action_masks:
-        if not action.nvec:
-            raise UsageError(f"`action_masks` must be False for {action_space}: nothing to choose.")
-        rows["action_masks"] = ((sum(action.nvec),), np.dtype(np.bool_))
+        rows["action_masks"] = ((action.mask_width,), np.dtype(np.bool_))
     return rows
 
 

@@ -39,7 +39,8 @@ from pufferlib.emulation import (
 )
 from pufferlib.env import PufferEnv
 from pufferlib.errors import EnvError, PufferError, UsageError
-from pufferlib.native import NativeCreator
+from pufferlib.guards import Guards
+from pufferlib.native import NativeCreator, NativeEnv
 from pufferlib.spaces import action_layout, observation_layout
 
 Level: TypeAlias = Literal["error", "warning", "note"]
@@ -113,6 +114,8 @@ def check_env(
     with check.overheard(), undisturbed():
         rows = check.made(creator)
         if rows is not None:
+            if isinstance(rows, NativeEnv) and not is_given:
+                check.guard(rows)
             check.run(rows, seed, steps)
             if not is_given:
                 check.close(rows)
@@ -157,6 +160,7 @@ class _Check:
         self.label = label
         self._found: dict[tuple[str, str], Finding] = {}
         self._shown: list[tuple[Any, Any]] = []  # observations as returned, and copies of that time
+        self._guards: Guards | None = None
 
     def report(self) -> Report:
         order = ("error", "warning", "note")
@@ -203,6 +207,11 @@ class _Check:
         if isinstance(rows, Emulated):
             self.name = type(rows._unwrapped).__name__
         return rows
+
+    def guard(self, rows: NativeEnv) -> None:
+        """Give a C env rows with guard bytes around them: in C a write past a row is no error."""
+        self._guards = Guards(rows._vec.buffers)
+        rows.bind(self._guards.buffers)
 
     def run(self, rows: PufferEnv, seed: int, steps: int) -> None:
         self._look_at_spaces(rows)
@@ -449,10 +458,14 @@ class _Check:
         if not self.attempt(rows.reset, seed)[1]:
             return None
         for number in range(steps + 1):
+            method = "step" if number else "reset"
+            overrun = None if self._guards is None else self._guards.overrun()
+            if overrun is not None:
+                self.tell("error", method, overrun)
+                return None
             seen |= rows.masks
             found = finite.bad()
             if found is not None and isinstance(rows, Emulated):
-                method = "step" if number else "reset"
                 self._add("error", str(rows.broken(method, found[1], found[0])))
                 return None
             if isinstance(rows, InPlace) and not self._judge_rows(rows, number):
@@ -494,6 +507,8 @@ class _Check:
         if rows.action_masks is not None:
             for slot in np.flatnonzero(rows.masks):
                 row = rows.action_masks[slot]
+                if rows._action_layout.num_continuous and not row.any():
+                    continue  # it waits
                 if not self.attempt(rows._allow_one, method, int(slot), row)[1]:
                     return False
         return True

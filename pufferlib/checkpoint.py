@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import math
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import psutil
@@ -22,14 +24,32 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from pufferlib.errors import CheckpointError
-from pufferlib.files import read_regular, write_atomically
+from pufferlib.errors import CheckpointError, one_line, quoted
+from pufferlib.files import open_regular, write_atomically
 from pufferlib.pytorch import State
+
+T = TypeVar("T")
 
 SCHEMA = 1
 MAX_HEADER = 16 << 20  # bytes: JSON may take twenty times as much memory as it has characters
 _KEY = "pufferlib"  # of the JSON in the file's header
-_MALFORMED = (KeyError, TypeError, ValueError, OverflowError, RecursionError)  # odd JSON's work
+_MALFORMED = (LookupError, TypeError, ValueError, OverflowError, RecursionError)  # odd JSON's work
+
+_MAX_OUTLINE = 4096  # parts of a recurrent state; an outline is short, what it makes need not be
+_DTYPES = {  # as a file spells them
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
+    **{"U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8},
+    **{"BOOL": torch.bool, "C64": torch.complex64},
+    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2},
+}
+
+
+class Form(NamedTuple):
+    """What the header of a file says of a tensor, before any data is read."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class Checkpoint(NamedTuple):
@@ -52,12 +72,12 @@ def save(
     """
     path = Path(path)
     if not path.name:
-        raise CheckpointError(f"`path` must name a file, but got {str(path)!r}.")
+        raise CheckpointError(f"`path` must name a file, but got {quoted(path)}.")
     own = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
     try:
         body = json.dumps({"facts": dict(facts), "metadata": metadata}, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"`metadata` must be JSON values, but {error}.") from None
+        raise CheckpointError(f"`metadata` must be JSON values, but {one_line(error)}.") from None
     header = json.dumps({"schema": SCHEMA, "checksum": _checksum(own, body), "body": body})
     data = safetensors.torch.save(own, {_KEY: header})
     if _header_size(data) > MAX_HEADER:
@@ -67,40 +87,66 @@ def save(
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+        raise CheckpointError(
+            f"cannot write {one_line(path)}: {error.strerror or error}"
+        ) from error
 
 
-def load(path: str | Path, max_bytes: int | None = None) -> Checkpoint:
+def load(
+    path: str | Path,
+    max_bytes: int | None = None,
+    check: Callable[[Mapping[str, Form]], None] | None = None,
+) -> Checkpoint:
     """Read and verify a checkpoint; a CheckpointError says what is wrong with the file.
 
-    A file of more than `max_bytes` (the memory that is free) is refused before it is read.
+    A file of more than `max_bytes` (a third of the memory that is free) is refused before it is
+    read. `check` sees what the file claims to hold before its data is read, and may raise.
     """
     path = Path(path)
     limit = psutil.virtual_memory().available // 3 if max_bytes is None else max_bytes
     try:
-        data = read_regular(path, limit)
-        if MAX_HEADER < _header_size(data) < len(data):
-            raise ValueError(f"its header must have at most {MAX_HEADER >> 20} MB")
+        with open_regular(path, limit) as file:
+            size = _header_size(file.read(8))
+            if size > MAX_HEADER:
+                raise ValueError(f"its header must have at most {MAX_HEADER >> 20} MB")
+            head = file.read(size)
+            table = json.loads(head)
+            header = table.pop("__metadata__", {}).get(_KEY)
+            if header is None:
+                raise CheckpointError(f"{one_line(path)} is not a checkpoint: it has tensors only.")
+            content = json.loads(header)
+            schema, checksum, body = content["schema"], content["checksum"], str(content["body"])
+            if schema != SCHEMA:
+                raise CheckpointError(
+                    f"{one_line(path)} must have schema {SCHEMA}, but has {quoted(schema)}."
+                )
+            parts = json.loads(body)
+            facts, metadata = dict(parts["facts"]), parts["metadata"]
+            claimed = max((entry["data_offsets"][1] for entry in table.values()), default=0)
+            if os.fstat(file.fileno()).st_size != 8 + size + claimed:
+                raise ValueError("its size is not what its header says")
+            if check is not None:
+                check(_forms(table))
+            del table
+            file.seek(0)
+            data = file.read(limit)
+        if data[8 : 8 + size] != head:
+            raise ValueError("it changes while it is read")
         tensors = safetensors.torch.load(data)  # checks sizes and offsets
-        header = json.loads(data[8 : 8 + _header_size(data)]).get("__metadata__", {}).get(_KEY)
-        del data
-        if header is None:
-            raise CheckpointError(f"{path} is not a checkpoint: it has tensors only.")
-        content = json.loads(header)
-        schema, checksum, body = content["schema"], content["checksum"], str(content["body"])
     except FileNotFoundError:
-        raise CheckpointError(f"{path} must exist, but does not.") from None
+        raise CheckpointError(f"{one_line(path)} must exist, but does not.") from None
     except (OSError, AttributeError, safetensors.SafetensorError, *_MALFORMED) as error:
-        raise CheckpointError(f"{path} is not a checkpoint: {_one_line(error)}") from error
-    if schema != SCHEMA:
-        raise CheckpointError(f"{path} must have schema {SCHEMA}, but has {schema!r:.50}.")
+        raise CheckpointError(f"{one_line(path)} is not a checkpoint: {_reason(error)}") from error
+    del data
     if checksum != _checksum(tensors, body):
-        raise CheckpointError(f"{path} is damaged: its checksum does not match.")
-    try:
-        parts = json.loads(body)
-        return Checkpoint(tensors, dict(parts["facts"]), parts["metadata"])
-    except _MALFORMED as error:
-        raise CheckpointError(f"{path} is not a checkpoint: {_one_line(error)}") from error
+        raise CheckpointError(f"{one_line(path)} is damaged: its checksum does not match.")
+    return Checkpoint(tensors, facts, metadata)
+
+
+def _forms(table: Mapping[str, Any]) -> dict[str, Form]:
+    return {
+        name: Form(tuple(entry["shape"]), _DTYPES[entry["dtype"]]) for name, entry in table.items()
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -114,9 +160,8 @@ def _header_size(data: bytes) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:300]} ..."
+def _reason(error: Exception) -> str:
+    return one_line(error) or type(error).__name__
 
 
 def _checksum(tensors: Mapping[str, Tensor], body: str) -> str:
@@ -135,7 +180,7 @@ def counter(facts: Mapping[str, Any], name: str) -> int:
     """Return a fact that counts something."""
     value = facts[name]
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise CheckpointError(f"`{name}` must be a whole number >= 0, but is {value!r:.50}.")
+        raise CheckpointError(f"`{name}` must be a whole number >= 0, but is {quoted(value)}.")
     return value
 
 
@@ -143,7 +188,7 @@ def number(facts: Mapping[str, Any], name: str) -> float:
     """Return a fact that is a finite number."""
     value = facts[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-        raise CheckpointError(f"`{name}` must be a finite number, but is {value!r:.50}.")
+        raise CheckpointError(f"`{name}` must be a finite number, but is {quoted(value)}.")
     return float(value)
 
 
@@ -158,9 +203,20 @@ def _is_finite(value: float) -> bool:
 
 
 def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
-    """Raise unless the tensors under `prefix` are those of `module`, name by name."""
-    own, found = module.state_dict(), under(tensors, prefix)
-    parameters = dict(module.named_parameters())  # a buffer may well hold infinities
+    """Raise unless the tensors under `prefix` fit `module` and are numbers that it can have."""
+    check_form(module, tensors, prefix)
+    found, is_statistics = under(tensors, prefix), not list(module.parameters())
+    for name in sorted(finite_names(module)):
+        given = found[name]
+        if not given.isfinite().all():
+            raise CheckpointError(f"{quoted(name)} must be finite, but is not in the file.")
+        if is_statistics and name.endswith(("count", "var")) and (given < 0).any():
+            raise CheckpointError(f"{quoted(name)} must be >= 0, but is not in the file.")
+
+
+def check_form(module: nn.Module, forms: Mapping[str, Form | Tensor], prefix: str) -> None:
+    """Raise unless what lies under `prefix` has the names, shapes and dtypes of `module`."""
+    own, found = module.state_dict(), under(forms, prefix)
     for name in sorted({*own, *found}):
         wanted, given = own.get(name), found.get(name)
         if (
@@ -170,11 +226,18 @@ def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) 
         ):
             noun = prefix.rstrip("/").replace("_", " ")
             raise CheckpointError(
-                f"the checkpoint must fit the {noun}, but `{name}` is {_described(given)} in the "
-                f"file and {_described(wanted)} in the {noun}."
+                f"the checkpoint must fit the {noun}, but {quoted(name)} is {_described(given)} in "
+                f"the file and {_described(wanted)} in the {noun}."
             )
-        if name in parameters and not given.isfinite().all():
-            raise CheckpointError(f"`{name}` must be finite, but is not in the file.")
+
+
+def finite_names(module: nn.Module) -> set[str]:
+    """Return the names in a module's state that must be finite.
+
+    A buffer of a policy may well hold infinities; a module without parameters is statistics.
+    """
+    own = module.state_dict()
+    return {name for name, _ in module.named_parameters() if name in own} or set(own)
 
 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
@@ -183,15 +246,15 @@ def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str
     module.load_state_dict(under(tensors, prefix))
 
 
-def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def under(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
     """Return the tensors whose names begin with `prefix`, by the rest of their names."""
     return {name[len(prefix) :]: part for name, part in tensors.items() if name.startswith(prefix)}
 
 
-def _described(part: Tensor | None) -> str:
+def _described(part: Tensor | Form | None) -> str:
     if part is None:
         return "missing"
-    return f"{str(part.dtype).removeprefix('torch.')} of shape {tuple(part.shape)}"
+    return f"{str(part.dtype).removeprefix('torch.')} of shape {quoted(tuple(part.shape))}"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -217,11 +280,13 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         wanted = template.get(index, {}).get(name)
         if wanted is None or (wanted.shape, wanted.dtype) != (part.shape, part.dtype):
             raise CheckpointError(
-                f"the checkpoint must fit the optimizer, but `{key}` is {_described(part)} in the "
-                f"file and {_described(wanted)} in the optimizer."
+                f"the checkpoint must fit the optimizer, but {quoted(key)} is {_described(part)} "
+                f"in the file and {_described(wanted)} in the optimizer."
             )
-        if not part.isfinite().all() or (name == "step" and part.min() < 0):
-            raise CheckpointError(f"`{key}` of the optimizer must be finite, but is not.")
+        if not part.isfinite().all():
+            raise CheckpointError(f"{quoted(key)} of the optimizer must be finite, but is not.")
+        if name in ("step", "exp_avg_sq") and part.min() < 0:
+            raise CheckpointError(f"{quoted(key)} of the optimizer must be >= 0, but is not.")
         state.setdefault(index, {})[name] = part
     for index, parts in state.items():
         missing = template[index].keys() - parts.keys()
@@ -288,16 +353,25 @@ def pack(state: State, prefix: str) -> tuple[Any, dict[str, Tensor]]:
 
 
 def unpack(outline: Any, tensors: Mapping[str, Tensor], prefix: str) -> State:
-    """Join again what `pack` parted."""
-    if outline is None:
-        return None
-    if isinstance(outline, int):
-        return tensors[f"{prefix}{outline}"]
-    (kind, parts), *_ = outline.items()
-    if kind == "dict":
-        return {key: unpack(part, tensors, prefix) for key, part in parts.items()}
-    joined = [unpack(part, tensors, prefix) for part in parts]
-    return joined if kind == "list" else tuple(joined)
+    """Join again what `pack` parted; a CheckpointError if it cannot have made this outline."""
+    leaves, nodes = itertools.count(), itertools.count()
+
+    def join(part: Any) -> State:
+        if next(nodes) >= _MAX_OUTLINE:
+            raise CheckpointError(f"a state must have at most {_MAX_OUTLINE} parts, but has more.")
+        if part is None:
+            return None
+        if isinstance(part, int):
+            if part != next(leaves):  # else a short outline could name a large tensor many times
+                raise CheckpointError("a state must name its tensors in order, but does not.")
+            return tensors[f"{prefix}{part}"]
+        (kind, inner), *_ = part.items()
+        if kind == "dict":
+            return {key: join(value) for key, value in inner.items()}
+        joined = [join(value) for value in inner]
+        return joined if kind == "list" else tuple(joined)
+
+    return join(outline)
 
 
 def is_alike(one: State, other: State) -> bool:

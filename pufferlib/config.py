@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
-from pufferlib.errors import UsageError, did_you_mean, unknown_name
+from pufferlib.errors import UsageError, did_you_mean, one_line, quoted, unknown_name
+from pufferlib.files import read_regular
 
 Override: TypeAlias = tuple[str, str, str]  # section, key, text
 
 LOGGERS = ("wandb", "tensorboard", "neptune")
+_MAX_INI = 1 << 20  # bytes
+_DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "xla", "hpu", "npu", "mtia")
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True}
 _BOOLS |= {"false": False, "no": False, "off": False, "0": False}
@@ -85,14 +88,25 @@ class VecConfig(_Section):
 class PolicyConfig(_Section):
     """The default policy; a policy passed in Python takes its place."""
 
-    hidden_size: int = option(128, "width of each layer", low=1, high=65536)
-    num_layers: int = option(2, "layers of the encoder", low=1, high=1024)
+    hidden_size: int | None = option(
+        None,
+        "width of each layer; none: 64 for vectors, 128 for images and Dicts",
+        low=1,
+        high=65536,
+    )
+    num_layers: int | None = option(
+        None, "layers of the encoder; none: 2 for vectors, 1 after convolutions", low=1, high=1024
+    )
     recurrent: Literal["none", "lstm", "gru", "mingru", "transformer"] = option(
         "none", "memory of the policy"
     )
     context: int = option(32, "steps that a transformer sees", low=1, high=4096)
-    activation: Literal["relu", "tanh"] = option("relu", "between the layers of the encoder")
-    separate: bool = option(False, "actor and critic have an encoder each")
+    activation: Literal["relu", "tanh"] | None = option(
+        None, "between the layers of the encoder; none: tanh for vectors, else relu"
+    )
+    separate: bool | None = option(
+        None, "actor and critic have an encoder each; none: for vectors, without memory"
+    )
     squash: bool = option(False, "Box actions go through tanh into their bounds")
 
 
@@ -100,7 +114,9 @@ class PolicyConfig(_Section):
 class TrainConfig(_Section):
     """The PPO loop: budget, loss, optimizer, and what is kept of a run."""
 
-    total_timesteps: int = option(10_000_000, "steps of all slots that end the run", low=1)
+    total_timesteps: int = option(
+        10_000_000, "steps of all slots that end the run; rounded up to whole batches", low=1
+    )
     num_iterations: int | None = option(
         None, "iterations that end the run, instead of total_timesteps", low=1
     )
@@ -112,7 +128,11 @@ class TrainConfig(_Section):
         None, "horizon: steps per segment; none: batch_size / slots", low=1
     )
     minibatch_size: int | None = option(
-        None, "steps per update; none: up to four updates per epoch", low=1
+        None, "steps per update; none: a sixteenth of the batch, 64 to 8192", low=1
+    )
+    shuffle: Literal["auto", "steps", "segments"] = option(
+        "auto",
+        "what minibatches are drawn from; auto: segments for recurrent policies and many slots",
     )
     n_epochs: int = option(4, "passes over each batch", low=1)
     replay_ratio: float | None = option(
@@ -125,7 +145,9 @@ class TrainConfig(_Section):
     gamma: float = option(0.99, "discount per step", low=0, high=1)
     gae_lambda: float = option(0.95, "0: one-step advantage, 1: full returns", low=0, high=1)
     reward_scale: float = option(1.0, "rewards are multiplied by this")
-    norm_reward: bool = option(False, "then divided by the running deviation of returns")
+    norm_reward: bool = option(
+        True, "then divided by the running deviation of returns and cut to +-10"
+    )
     reward_clip: float | None = option(None, "then cut to +-this", low=0)
     norm_obs: bool = option(False, "the policy sees observations of mean 0 and deviation 1")
 
@@ -150,7 +172,9 @@ class TrainConfig(_Section):
         "adam", "update rule; muon: orthogonal steps for hidden matrices, Adam for the rest"
     )
     learning_rate: float = option(3e-4, "step size at the first update", low=0)
-    anneal_lr: bool = option(True, "the learning rate falls linearly to 0 over the run")
+    anneal_lr: bool | None = option(
+        None, "the learning rate falls linearly to 0 over the run; none: where a budget is set"
+    )
     adam_beta1: float = option(0.9, "decay of the gradient's mean", low=0, high=0.999999)
     adam_beta2: float = option(0.999, "decay of the gradient's square", low=0, high=0.999999)
     adam_eps: float = option(1e-5, "keeps Adam's division finite", low=0)
@@ -185,12 +209,31 @@ class TrainConfig(_Section):
     log_interval: int = option(1, "iterations between two rows of the log", low=1)
     dashboard: Literal["auto", "on", "off"] = option("auto", "auto: if the output is a terminal")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind, _, number = self.device.partition(":")  # torch would need seconds to refuse it
+        if kind not in _DEVICES or not re.fullmatch(r"|\d{1,4}", number):
+            raise UsageError(
+                f"`device` must be auto, cpu, cuda, cuda:N or mps, but got {quoted(self.device)}."
+            )
+
+    @property
+    def rounded_budget(self) -> str:
+        """One line about how `total_timesteps` was rounded to whole batches, "" if it was not."""
+        steps = self.iterations * self.batch_size
+        if self.num_iterations is not None or steps == self.total_timesteps:
+            return ""
+        return (
+            f"total_timesteps {self.total_timesteps:,} is rounded up to {steps:,}: "
+            f"{self.iterations:,} iterations of {self.batch_size:,} steps"
+        )
+
     @property
     def iterations(self) -> int:
         """Iterations in the run's budget."""
         if self.num_iterations is not None:
             return self.num_iterations
-        return max(1, self.total_timesteps // self.batch_size)
+        return -(-self.total_timesteps // self.batch_size)  # the budget is met, never missed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +260,11 @@ class LogConfig(_Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All that describes a run of one environment. `env` is checked where the env is made."""
+    """All that describes a run of one environment. `env` is checked where the env is made.
+
+    `chosen` names the options of `train` that were set by any layer; a run may adjust the others.
+    None: those that differ from their defaults.
+    """
 
     name: str
     vec: VecConfig = field(default_factory=VecConfig)
@@ -225,10 +272,20 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    chosen: frozenset[str] | None = field(default=None, compare=False)
+
+    def chosen_train(self) -> dict[str, Any]:
+        """Return the options of `train` that were set."""
+        values = dataclasses.asdict(self.train)
+        if self.chosen is not None:
+            return {key: values[key] for key in sorted(self.chosen)}
+        return {key: value for key, value in values.items() if value != getattr(TrainConfig, key)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` reads them back."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        del values["chosen"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
@@ -239,7 +296,8 @@ class Config:
         sections: dict[str, Any] = {
             name: section.from_dict(values.get(name, {})) for name, section in _SECTIONS.items()
         }
-        return cls(name=values["name"], env=dict(values.get("env", {})), **sections)
+        chosen = frozenset(values.get("train", {}))
+        return cls(name=values["name"], env=dict(values.get("env", {})), chosen=chosen, **sections)
 
 
 _SECTIONS: dict[str, type[_Section]] = {
@@ -259,22 +317,6 @@ class Option(NamedTuple):
     help: str
 
 
-class BatchShape(NamedTuple):
-    """How `batch_size` steps lie in a rollout of [segments, horizon].
-
-    Each slot contributes segments / slots segments, which follow one another in time.
-    """
-
-    segments: int
-    horizon: int
-    minibatch_segments: int  # divides `segments`
-
-    @property
-    def updates_per_pass(self) -> int:
-        """Minibatches in the rollout."""
-        return self.segments // self.minibatch_segments
-
-
 def load(
     env_name: str,
     overrides: Iterable[Override] = (),
@@ -288,15 +330,33 @@ def load(
     section or key that does not exist, and UsageError for a value that does not fit; both say where
     it was written.
     """
+    values = _read(_packaged_settings(env_name) if packaged else ())
+    own = _read(_own_settings(overrides, files))
+    train = layered(values["train"], own["train"])
+    joined = {name: values[name] | own[name] for name in values} | {"train": train}
+    return Config.from_dict({"name": env_name, **joined})
+
+
+def _read(settings: Iterable[_Setting]) -> dict[str, dict[str, Any]]:
+    """Return the checked values of settings by section, later ones winning."""
     values: dict[str, dict[str, Any]] = {"env": {}, **{name: {} for name in _SECTIONS}}
-    for setting in _settings(env_name, overrides, files, packaged):
+    for setting in settings:
         key = setting.key.replace("-", "_")
         if setting.section == "env":
             values["env"][key] = _guess(setting.text)
         else:
             known = _known_option(setting)
             values[setting.section][key] = known.check(known.parse(setting.text), setting.label)
-    return Config.from_dict({"name": env_name, **values})
+    return values
+
+
+def layered(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of `train` of this package, overridden by the user's own.
+
+    A batch of the user's own leaves out the packaged sizes that were made for another one.
+    """
+    sizes = {"minibatch_size", "num_steps"} if "batch_size" in own else set()
+    return {key: packaged[key] for key in packaged.keys() - sizes} | dict(own)
 
 
 def family_num_envs(env_name: str) -> int | None:
@@ -311,8 +371,8 @@ def family_num_envs(env_name: str) -> int | None:
 def parse_overrides(argv: Sequence[str]) -> tuple[list[Override], list[str]]:
     """Take `--section.key value` and `--section.key=value` out of `argv`; return them and the rest.
 
-    A flag that can be true or false needs no value, nor does a param of the env. What follows a
-    bare `--` is left alone.
+    A flag that can be true or false needs no value; a param of the env always does, since only
+    the env knows its type. What follows a bare `--` is left alone.
     """
     overrides: list[Override] = []
     rest: list[str] = []
@@ -340,44 +400,6 @@ def describe(section: str) -> list[Option]:
         raise unknown_name("section", section, ["env", *_SECTIONS])
     known = _options(_SECTIONS[section])
     return [Option(key, rule.type_text(), rule.default, rule.help) for key, rule in known.items()]
-
-
-def check_train(config: TrainConfig, num_slots: int) -> BatchShape:
-    """Return how a batch divides into segments and minibatches for an env of `num_slots`.
-
-    Raises UsageError, with numbers that would fit, where it does not divide.
-    """
-    batch_size, minibatch_size = config.batch_size, config.minibatch_size
-    if batch_size % num_slots:
-        raise UsageError(
-            f"`batch_size` must be a multiple of the {num_slots} slots (agents of all envs), "
-            f"but got {batch_size}. Try {_multiples_near(batch_size, num_slots)}."
-        )
-    steps_per_slot = batch_size // num_slots
-    horizon = config.num_steps or steps_per_slot
-    if steps_per_slot % horizon:
-        raise UsageError(
-            f"`batch_size` must be a multiple of slots * `num_steps` = {num_slots} * {horizon}, "
-            f"but got {batch_size}. Try {_multiples_near(batch_size, num_slots * horizon)}, "
-            f"or `num_steps` {_divisors_near(horizon, steps_per_slot)}."
-        )
-    segments = batch_size // horizon
-    if minibatch_size is None:
-        updates = next(count for count in (4, 3, 2, 1) if segments % count == 0)
-        minibatch_size = batch_size // updates
-    if minibatch_size % horizon or batch_size % minibatch_size:
-        fitting = _divisors_near(minibatch_size / horizon, segments, unit=horizon)
-        raise UsageError(
-            f"`minibatch_size` must be a multiple of the horizon {horizon} and divide `batch_size` "
-            f"{batch_size}, but got {minibatch_size}. Try {fitting}."
-        )
-    if config.gradient_accumulation > minibatch_size // horizon:
-        raise UsageError(
-            "`gradient_accumulation` must be at most the number of segments in a minibatch, "
-            f"{minibatch_size // horizon}, but got {config.gradient_accumulation}. "
-            "Try a shorter `num_steps`."
-        )
-    return BatchShape(segments, horizon, minibatch_size // horizon)
 
 
 class _Rule(NamedTuple):
@@ -412,8 +434,8 @@ class _Rule(NamedTuple):
         fitted = self._fitted(value)
         if fitted is None and not (value is None and self.optional):
             hint = did_you_mean(str(value), self.choices)
-            given = f"`{value}`" if isinstance(value, str) else repr(value)
-            raise UsageError(f"`{label}` must be {self._requirement()}, but got {given}.{hint}")
+            wanted = self._requirement()
+            raise UsageError(f"`{label}` must be {wanted}, but got {quoted(value)}.{hint}")
         return fitted
 
     def _fitted(self, value: object) -> object:
@@ -455,7 +477,7 @@ def _options(section: type[_Section]) -> dict[str, _Rule]:
     rules = {}
     for declared in dataclasses.fields(section):
         hint, optional, choices = hints[declared.name], False, ()
-        if isinstance(hint, types.UnionType):
+        if typing.get_origin(hint) in (types.UnionType, typing.Union):
             hint, _ = typing.get_args(hint)
             optional = True
         if typing.get_origin(hint) is Literal:
@@ -481,21 +503,19 @@ class _Setting(NamedTuple):
         return f"{self.where}: {self.section}.{self.key}"
 
 
-def _settings(
-    env_name: str, overrides: Iterable[Override], files: Iterable[Path | str], packaged: bool
-) -> Iterator[_Setting]:
-    """Yield all layers, the weakest first."""
-    if packaged:
-        yield from _packaged_settings(env_name)
+def _own_settings(overrides: Iterable[Override], files: Iterable[Path | str]) -> Iterator[_Setting]:
+    """Yield the layers of the user, the weakest first."""
     for path in files:
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            text = read_regular(Path(path), _MAX_INI).decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or one_line(error)
+            if isinstance(error, UnicodeDecodeError):
+                reason = "it is not UTF-8 text"
             raise UsageError(
-                f"`--config` must name a readable ini file, but got `{path}`: {reason}."
+                f"`--config` must name a readable ini file, but got {quoted(Path(path))}: {reason}."
             ) from error
-        yield from _read_ini(text, str(path))
+        yield from _read_ini(text, one_line(path))
     for section, key, text in overrides:
         yield _Setting(section, key, text, f"--{section}.{key.replace('_', '-')}")
 
@@ -507,8 +527,16 @@ def _packaged_settings(env_name: str) -> Iterator[_Setting]:
 
 
 def _family_settings(env_name: str) -> Iterator[_Setting]:
-    """Yield the ini of all envs whose names begin with the same word."""
-    family, _, _ = _file_name(env_name).partition("_")
+    """Yield the ini of all envs whose names begin with the same word, or that of Ocean's.
+
+    Those are the envs that have an ini of their own and no family in their names. A "module:Object"
+    of the user's gets what Gymnasium's envs get: it is Python too.
+    """
+    family, _, rest = _file_name(env_name).partition("_")
+    if not rest and any(_packaged_ini(f"{family}.ini")):
+        family = "ocean"
+    elif ":" in env_name and not any(_packaged_ini(f"families/{family}.ini")):
+        family = "gym"
     yield from _packaged_ini(f"families/{family}.ini")
 
 
@@ -543,10 +571,14 @@ def _read_ini(text: str, source: str) -> Iterator[_Setting]:
         key, equals, value = (part.strip() for part in line.partition("="))
         key = key.replace("-", "_")
         if not (section and equals and key and value):
-            raise UsageError(f"{where} must be `[section]` or `key = value`, but got `{line}`.")
+            raise UsageError(
+                f"{where} must be `[section]` or `key = value`, but got {quoted(line)}."
+            )
         if (section, key) in first_line:
             earlier = first_line[section, key]
-            raise UsageError(f"{where} must not set `{key}` again: line {earlier} already does.")
+            raise UsageError(
+                f"{where} must not set {quoted(key)} again: line {earlier} already does."
+            )
         first_line[section, key] = number
         yield _Setting(section, key, value, where)
 
@@ -570,12 +602,17 @@ def _next_value(setting: _Setting, words: list[str]) -> str:
     """Take the value of an option off `words`, or give a flag its "true"."""
     rule = None if setting.section == "env" else _known_option(setting)
     has_value = bool(words) and not words[0].startswith("--")
-    if rule is None:
-        return words.pop(0) if has_value else "true"
-    if rule.is_flag and not (has_value and words[0].lower() in {*_BOOLS, *rule.choices}):
+    if (
+        rule is not None
+        and rule.is_flag
+        and not (has_value and words[0].lower() in {*_BOOLS, *rule.choices})
+    ):
         return "true"
     if not has_value:
-        raise UsageError(f"`{setting.where}` must have a value ({rule.type_text()}), but got none.")
+        where = quoted(setting.where)
+        if rule is None:
+            raise UsageError(f"{where} must have a value, but got none. Try a number, or true.")
+        raise UsageError(f"{where} must have a value ({rule.type_text()}), but got none.")
     return words.pop(0)
 
 
@@ -598,17 +635,3 @@ def _number(word: str) -> int | float | None:
         except ValueError:
             continue
     return None
-
-
-def _multiples_near(value: int, base: int) -> str:
-    below = value // base * base
-    return " or ".join(str(multiple) for multiple in (below, below + base) if multiple)
-
-
-def _divisors_near(value: float, whole: int, unit: int = 1) -> str:
-    """Spell the divisors of `whole` on both sides of `value`, times `unit`."""
-    small = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
-    divisors = sorted({*small, *(whole // d for d in small)})
-    below = [d for d in divisors if d <= value][-1:]
-    above = [d for d in divisors if d > value][:1]
-    return " or ".join(str(d * unit) for d in below + above)

@@ -7,6 +7,7 @@ has the slots of both. Everything here does nothing, at no cost, where there is 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -15,11 +16,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pufferlib.errors import UsageError
+from pufferlib import native
+from pufferlib.errors import PufferError, UsageError
 from pufferlib.shared_sums import SharedSums
 
 T = TypeVar("T")
 _TIMEOUT = timedelta(minutes=10)  # of one exchange; a dead rank is noticed long before
+_JOIN_SECONDS = 300.0  # between the first process that joins and the last
+_PARENT = os.getppid()
+_num_joins = 0  # of this process; each has names of its own in the store
 _shared: SharedSums | None = None  # of this process: its meetings are counted over all runs
 
 
@@ -94,6 +99,19 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def agree(self, facts: Mapping[str, object]) -> None:
+        """Raise in all processes, and name the fact, unless every process has the same facts."""
+        spelled = {name: repr(value) for name, value in facts.items()}
+        first, *others = self.gather(spelled)
+        for rank, other in enumerate(others, 1):
+            for name in {**first, **other}:
+                own, theirs = first.get(name, "nothing"), other.get(name, "nothing")
+                if own != theirs:
+                    raise UsageError(
+                        f"all processes must have the same `{name}`, but rank 0 has {own} and "
+                        f"rank {rank} has {theirs}. Try the same options for all of them."
+                    )
+
     def most(self, value: int) -> int:
         """Return the largest of the processes' values: one that wants to stop stops all."""
         return max(self.gather(value))
@@ -133,28 +151,12 @@ class SlotGenerator(torch.Generator):
         return generator
 
 
-def joined_metrics(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Return the metrics of several processes as those of all: means count by episodes."""
-    if len(parts) == 1:
-        return parts[0]
-    episodes = sum(part["episodes"] for part in parts)
-    out = {"episodes": episodes}
-    for name in dict.fromkeys(name for part in parts for name in part if name != "episodes"):
-        having = [part for part in parts if name in part]
-        if name in ("min_reward", "max_reward"):
-            out[name] = (min if name == "min_reward" else max)(part[name] for part in having)
-        else:
-            weights = [part["episodes"] or 1e-9 for part in having]
-            total = sum(part[name] * weight for part, weight in zip(having, weights, strict=True))
-            out[name] = total / sum(weights)
-    return out
-
-
 def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
     """Return the world that torchrun made for this process, or one of its own.
 
     The first call connects the processes: over gloo for CPUs, over nccl for GPUs. Processes on one
-    machine sum through shared memory where they can.
+    machine sum through shared memory where they can. From here on a process of torchrun dies with
+    it, and one that does not join in time is named by the others.
     """
     if "WORLD_SIZE" not in environ or int(environ["WORLD_SIZE"]) == 1:
         return ALONE
@@ -162,10 +164,12 @@ def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
         raise UsageError("WORLD_SIZE asks for several processes, but this torch has no distributed")
     local_rank = int(environ.get("LOCAL_RANK", "0"))
     if not dist.is_initialized():
+        if "TORCHELASTIC_RUN_ID" in environ:
+            _die_with_torchrun()
         on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         if on_gpu:
             torch.cuda.set_device(local_rank)
-        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
+        _connect("nccl" if on_gpu else "gloo", environ)
     world = World(dist.get_rank(), dist.get_world_size(), local_rank)
     if dist.get_backend() == "gloo" and int(environ.get("LOCAL_WORLD_SIZE", "0")) == world.size:
         global _shared
@@ -174,6 +178,68 @@ def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
             _shared = SharedSums(world.rank, world.size, seconds, world.from_first, world.gather)
         world.shared = _shared
     return world
+
+
+def _die_with_torchrun() -> None:
+    """Have the system end this process when torchrun dies, even by kill -9."""
+    native.die_with_parent()
+    if os.getppid() != _PARENT:
+        raise PufferError("torchrun must outlive its processes, but has died.")
+
+
+def _connect(backend: str, environ: Mapping[str, str]) -> None:
+    """Wait for all processes, for a bounded time, and make them one group."""
+    global _num_joins
+    unset = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
+    if unset:
+        raise UsageError(f"{unset[0]} must be set where WORLD_SIZE is, but is not. Try torchrun.")
+    rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
+    host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
+    has_server = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # torchrun keeps its store over restarts, which the agents of several machines count differently
+    is_one_machine = environ.get("LOCAL_WORLD_SIZE") == environ["WORLD_SIZE"]
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0") if is_one_machine else "0"
+    _num_joins += 1
+    try:
+        store = dist.PrefixStore(  # type: ignore[attr-defined]
+            f"pufferlib/{attempt}/{_num_joins}",
+            dist.TCPStore(  # type: ignore[attr-defined]
+                host,
+                port,
+                size,
+                is_master=rank == 0 and not has_server,
+                timeout=timedelta(seconds=_JOIN_SECONDS),
+                wait_for_workers=False,
+                multi_tenant=True,
+            ),
+        )
+        backends = _backends(store, backend, rank, size)
+    except RuntimeError as error:  # torch's own: refused, timed out, cut off
+        reason = str(error).partition("\n")[0]
+        raise PufferError(
+            f"rank {rank} must reach the store at {host}:{port}, but cannot: {reason}"
+        ) from error
+    if len(set(backends)) > 1:
+        raise UsageError(
+            "`device` must be a CPU in all processes or a GPU in all, but the ranks use "
+            f"{', '.join(backends)}."
+        )
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+
+
+def _backends(store: Any, backend: str, rank: int, size: int) -> list[str]:
+    """Write this process's backend into the store; return those of all, once they are there."""
+    names = [f"backend/{each}" for each in range(size)]
+    store.set(names[rank], backend)
+    deadline, missing = time.monotonic() + _JOIN_SECONDS, list(range(size))
+    while missing := [each for each in missing if not store.check([names[each]])]:
+        if time.monotonic() > deadline:
+            raise PufferError(
+                f"all {size} ranks must join within {_JOIN_SECONDS:g} s, but "
+                f"{', '.join(map(str, missing))} did not. Try the output of those for the cause."
+            )
+        time.sleep(0.02)
+    return [store.get(name).decode() for name in names]
 
 
 def leave_world() -> None:

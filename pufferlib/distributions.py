@@ -35,6 +35,7 @@ from pufferlib.errors import UsageError
 from pufferlib.recurrent import State
 from pufferlib.spaces import ActionLayout
 
+_FARTHEST = 1e3  # the largest reach of bounds that say where to explore
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _ILLEGAL = -1e30  # logit of an illegal choice: its probability is exactly 0
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of a standard Gaussian's mean
@@ -54,7 +55,7 @@ class PolicyOutput(NamedTuple):
 
 
 class Squash(Transform):
-    """Takes all numbers into the bounds of a Box by tanh; components without two bounds stay.
+    """Takes all numbers into the bounds of a Box by tanh; components without two are only shifted.
 
     Takes what `middle_and_reach` gives for the bounds; x = 0 becomes their middle. The
     log-determinant is finite and exact for every finite x: it never asks for 1 - tanh(x)^2, which
@@ -79,11 +80,11 @@ class Squash(Transform):
         )
 
     def _call(self, x: Tensor) -> Tensor:
-        return torch.addcmul(self.center, self.scale, x.tanh()).where(self.bounded, x)
+        return torch.addcmul(self.center, self.scale, x.tanh().where(self.bounded, x))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        inner = ((y - self.center) / self.scale).clamp(-1 + 1e-7, 1 - 1e-7)
-        return inner.atanh().where(self.bounded, y)
+        inner = (y - self.center) / self.scale
+        return inner.clamp(-1 + 1e-7, 1 - 1e-7).atanh().where(self.bounded, inner)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # log(1 - tanh(x)^2) = 2 * (log(2) - x - log(1 + exp(-2 x)))
@@ -92,10 +93,17 @@ class Squash(Transform):
 
 
 def middle_and_reach(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the middle of bounds, half their distance, and where both are finite; else 0 and 1."""
-    center, scale = (low.double() + high.double()) / 2, (high.double() - low.double()) / 2
-    bounded = center.isfinite() & scale.isfinite() & (scale > 0)
-    return center.where(bounded, 0.0).float(), scale.where(bounded, 1.0).float(), bounded
+    """Return the middle of bounds, half their distance, and where both say where to explore.
+
+    They do not where one is infinite, or where they are too far apart: then the middle is the
+    allowed number nearest to 0, and the reach is 1, or as much as float32 needs there.
+    """
+    low, high = low.double(), high.double()
+    center, scale = (low + high) / 2, (high - low) / 2
+    bounded = (scale > 0) & (scale <= _FARTHEST)
+    nearest = torch.zeros_like(center).clamp(low, high)
+    reach = (nearest.abs() / _FARTHEST).clamp(min=1)
+    return center.where(bounded, nearest).float(), scale.where(bounded, reach).float(), bounded
 
 
 # --- what a policy returned -----------------------------------------------------------------------
@@ -260,9 +268,10 @@ def sample(
 ) -> tuple[Tensor, Tensor]:
     """Draw actions `[B, *layout.shape]` and their log-probabilities `[B]`.
 
-    `action_masks` `[B, sum(nvec)]` is false for choices that are illegal; those are never drawn,
-    unless a component has no legal choice at all. The rows are what `evaluate_actions` takes; the
-    env takes what `env_actions` makes of them.
+    `action_masks` `[B, mask_width]` is false for choices that are illegal; those are never drawn,
+    unless a component has no legal choice at all. Where a Box is among the actions, a row without
+    any legal choice is that of an agent that waits: what it draws is sure, and has no entropy. The
+    rows are what `evaluate_actions` takes; the env takes what `env_actions` makes of them.
     """
     indices = reals = logprobs = None
     if outputs.logits is not None:
@@ -284,7 +293,7 @@ def sample(
             indices = drawn
         else:
             reals = drawn
-    return _packed(indices, reals, layout), _given(logprobs)
+    return _packed(indices, reals, layout), _of_acting(_given(logprobs), layout, action_masks)
 
 
 def evaluate_actions(
@@ -324,15 +333,26 @@ def evaluate_actions(
         )
     if density is None or spread is None:
         return _given(logprobs), _given(entropy)
-    if logprobs is None or entropy is None:
-        return density, spread
-    return logprobs + density, entropy + spread
+    if logprobs is not None and entropy is not None:
+        density, spread = logprobs + density, entropy + spread
+    return _of_acting(density, layout, action_masks), _of_acting(spread, layout, action_masks)
+
+
+def _of_acting(numbers: Tensor, layout: ActionLayout, action_masks: Tensor | None) -> Tensor:
+    """Return numbers `[B]`, 0 without a gradient for agents that wait."""
+    if action_masks is None or not layout.num_continuous:
+        return numbers
+    return numbers.where(action_masks.any(-1), 0.0)
 
 
 def env_actions(outputs: PolicyOutput, layout: ActionLayout, actions: Tensor) -> Tensor:
-    """Return rows that `sample` drew from `outputs` as the env takes them: inside its bounds."""
+    """Return rows that `sample` drew from `outputs` as `VectorEnv.step` takes them.
+
+    Reals are inside their bounds, indices are the values of the space that they stand for. Where
+    both meet, rows are float64, which holds either exactly.
+    """
     if not layout.num_continuous:
-        return actions
+        return actions if layout.is_plain else actions + _starts(layout, actions)
     indices, reals = _unpacked(actions, layout)
     reals = _given(reals).float()
     for transform in outputs.transforms:
@@ -340,7 +360,16 @@ def env_actions(outputs: PolicyOutput, layout: ActionLayout, actions: Tensor) ->
     if outputs.distribution is not None:
         reals = _transformed(outputs.distribution, reals).float()
     low, high = _bounds(layout.low.tobytes(), layout.high.tobytes(), reals.device)
-    return _packed(indices, torch.minimum(torch.maximum(reals, low), high), layout)
+    reals = torch.minimum(torch.maximum(reals, low), high)
+    if indices is None:
+        return _as_rows(reals, layout)
+    values = indices.view(len(reals), -1) + _starts(layout, indices)
+    return torch.cat((values.double(), reals.double()), 1)
+
+
+def _starts(layout: ActionLayout, like: Tensor) -> Tensor:
+    starts = torch.tensor(layout.starts, device=like.device)
+    return starts.view(layout.shape) if not layout.num_continuous else starts
 
 
 def mode(outputs: PolicyOutput, layout: ActionLayout, action_masks: Tensor | None = None) -> Tensor:
@@ -620,8 +649,7 @@ def _log_prob(distribution: Distribution, drawn: Tensor) -> Tensor:
 def _check_no_masks(
     distribution: Distribution, layout: ActionLayout, action_masks: Tensor | None
 ) -> None:
-    both_kinds = bool(layout.nvec and layout.num_continuous)  # then masks are for the logits
-    if action_masks is not None and not both_kinds:
+    if action_masks is not None and not layout.num_continuous:  # else they are for the logits
         raise UsageError(
             "`forward` must return logits where the env gives action masks, but got "
             f"{type(distribution).__name__}. Try logits or a Categorical."

@@ -183,7 +183,7 @@ class Wrapper:
         if hasattr(self.env, "wrapped_by"):
             if "_vecenv" not in self.__dict__:
                 self._vecenv = self.env.wrapped_by(self)
-            self._vecenv.note_reset(observations)
+            return self._vecenv.note_reset(observations)
         return observations
 
     def __getattr__(self, name: str) -> Any:

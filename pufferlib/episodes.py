@@ -5,10 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+WINDOW = 100  # episodes that the numbers of a run are means over
+STANDINGS = ("elo", "pool_size", "restarts")  # no means over episodes: the last value counts
+# names that `drain_metrics` gives a meaning of its own
+RESERVED = frozenset({"episodes", "mean_reward", "min_reward", "max_reward", "episode_length"})
+_NO_METRICS = RESERVED | {"TimeLimit.truncated", "action_mask"}
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 @dataclass
@@ -69,6 +77,94 @@ class EpisodeStats:
         return out
 
 
+def joined_metrics(parts: list[dict[str, float]]) -> dict[str, float]:
+    """Return the metrics of several processes or rollouts as one: means count by episodes."""
+    if len(parts) == 1:
+        return parts[0]
+    episodes = sum(part["episodes"] for part in parts)
+    out = {"episodes": episodes}
+    for name in dict.fromkeys(name for part in parts for name in part if name != "episodes"):
+        having = [part for part in parts if name in part]
+        if name in ("min_reward", "max_reward"):
+            out[name] = (min if name == "min_reward" else max)(part[name] for part in having)
+        else:
+            weights = [part["episodes"] or 1e-9 for part in having]
+            total = sum(part[name] * weight for part, weight in zip(having, weights, strict=True))
+            out[name] = total / sum(weights)
+    return out
+
+
+def metrics_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers in the info of an episode's last step: the env's own metrics."""
+    return {
+        name: float(value)
+        for name, value in info.items()
+        if isinstance(value, _NUMBERS)
+        and isinstance(name, str)
+        and name not in _NO_METRICS
+        and np.isfinite(float(value))
+    }
+
+
+def info_at(infos: Any, slot: int) -> Mapping[str, Any]:
+    """Return the info of one slot; an env of the user's own may give none, or fewer."""
+    return infos[slot] if infos is not None and slot < len(infos) else {}
+
+
+class EpisodeWindow:
+    """The last rollouts of a run that have at least `size` episodes together, and their means.
+
+    Rollouts are kept and dropped whole, since an env reports sums: a rollout of `size` episodes or
+    more stands alone. `is_settled` says whether the means can be compared with later ones: at
+    first only short episodes have ended, so every slot must have ended one, and `size` in all.
+    """
+
+    def __init__(self, num_slots: int, size: int = WINDOW) -> None:
+        self.size = size
+        self.rollouts: list[dict[str, float]] = []  # what `drain_metrics` returned, oldest first
+        self.has_ended = np.zeros(num_slots, dtype=np.bool_)  # slots of this process, at least once
+        self.all_ended = False  # in every process
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether short episodes are no longer favoured."""
+        return self.all_ended and self._episodes >= self.size
+
+    @property
+    def _episodes(self) -> float:
+        return sum(rollout["episodes"] for rollout in self.rollouts)
+
+    def note_ends(
+        self, slots: NDArray[Any], ended: NDArray[np.bool_], present: NDArray[np.bool_]
+    ) -> bool:
+        """Note the slots in whose segments an episode ended; return whether all slots had one.
+
+        Each segment has its slot, whether an episode ended in it, and whether its agent was present
+        in it. A slot whose agent is absent is not waited for.
+        """
+        self.has_ended[slots[ended]] = True
+        absent = np.zeros_like(self.has_ended)
+        absent[slots[~present]] = True
+        absent[slots[present]] = False
+        return bool((self.has_ended | absent).all())
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Add what `drain_metrics` returned after a rollout, unless no episode ended in it."""
+        if not metrics["episodes"]:
+            return
+        self.rollouts.append(dict(metrics))
+        while self._episodes - self.rollouts[0]["episodes"] >= self.size:
+            self.rollouts.pop(0)
+
+    def means(self) -> dict[str, float]:
+        """Return the metrics of the window, without `episodes`; empty before the first."""
+        if not self.rollouts:
+            return {}
+        means, last = joined_metrics(self.rollouts), self.rollouts[-1]
+        standings = {name: last[name] for name in STANDINGS if name in last}
+        return {name: means[name] for name in means if name != "episodes"} | standings
+
+
 class Infos(Sequence[dict[str, Any]]):
     """A list of dicts, one for each slot, built when first looked at.
 
@@ -95,7 +191,9 @@ class Infos(Sequence[dict[str, Any]]):
         """Build the dicts if that has not happened yet, and return them."""
         if self._dicts is None:
             self.detach()
-            self._dicts = [self._spoken.get(slot) or {} for slot in range(self._length)]
+            self._dicts = [{} for _ in range(self._length)]
+            for slot, info in self._spoken.items():
+                self._dicts[slot] = info
         return self._dicts
 
     @overload
@@ -131,6 +229,48 @@ def finished(
         int(slot): {"episode": {"r": float(returns[slot]), "l": int(lengths[slot]), "t": seconds}}
         for slot in np.flatnonzero(ended)
     }
+
+
+class Finished(Mapping[int, dict[str, Any]]):
+    """What `finished` returns, with a number for each of `names` from `metrics` [slots, names].
+
+    The numbers are copied at once, the dicts are made when first looked at: a loop that never looks
+    need not pay for them.
+    """
+
+    def __init__(
+        self,
+        ended: NDArray[np.bool_],
+        returns: NDArray[Any],
+        lengths: NDArray[Any],
+        seconds: float,
+        names: Sequence[str],
+        metrics: NDArray[Any],
+    ) -> None:
+        self._slots = np.flatnonzero(ended)
+        self._returns, self._lengths = returns[self._slots], lengths[self._slots]
+        self._names, self._metrics = names, metrics[self._slots]
+        self._seconds = seconds
+
+    @cached_property
+    def _infos(self) -> dict[int, dict[str, Any]]:
+        everywhere = np.ones(len(self._slots), dtype=np.bool_)
+        rows = finished(everywhere, self._returns, self._lengths, self._seconds)
+        return {
+            slot: rows[row] | dict(zip(self._names, metrics, strict=True))
+            for row, (slot, metrics) in enumerate(
+                zip(self._slots.tolist(), self._metrics.tolist(), strict=True)
+            )
+        }
+
+    def __getitem__(self, slot: int) -> dict[str, Any]:
+        return self._infos[slot]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._slots.tolist())
+
+    def __len__(self) -> int:
+        return len(self._slots)
 
 
 class EpisodeTracker:

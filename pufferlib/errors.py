@@ -1,12 +1,14 @@
 """Every exception this package raises on purpose, and the search for the name a user meant.
 
 Catch `PufferError` for all of them. A message is one line: what must hold, what was given, what to
-try.
+try. Text that comes from a file or a user goes into it through `quoted` or `one_line`.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
+import reprlib
 from collections.abc import Iterable, Sequence
 
 
@@ -65,6 +67,32 @@ class NativeError(PufferError):
     """The C core failed; the message is the core's own."""
 
 
+def quoted(value: object, limit: int = 60) -> str:
+    """Return `value` for a message: text in backticks, anything else as its repr, cut to `limit`.
+
+    Line breaks, escapes and other characters that a terminal obeys are spelled out. A path is text
+    of up to 300 characters.
+    """
+    if isinstance(value, os.PathLike):
+        return quoted(str(value), 300)
+    if isinstance(value, str):
+        return f"`{_printable(value, limit)}`"
+    try:
+        return _printable(reprlib.repr(value), limit)
+    except Exception:  # a foreign `__repr__` may raise anything
+        return f"a {type(value).__name__}"
+
+
+def one_line(text: object, limit: int = 300) -> str:
+    """Return `text`, such as the message of a foreign error, as one printable line."""
+    return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
+
+
+def _printable(text: str, limit: int) -> str:
+    cut = text if len(text) <= limit else f"{text[:limit]} ..."
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in cut)
+
+
 def unknown_name(
     kind: str, name: str, candidates: Iterable[str], where: str = ""
 ) -> UnknownNameError:
@@ -78,16 +106,16 @@ def unknown_name(
     hint = did_you_mean(name, known)
     if not hint and 0 < len(known) <= 12:
         hint = f" Known: {', '.join(known)}."
-    place = f" ({where})" if where else ""
-    return UnknownNameError(f"Unknown {kind} `{name}`{place}.{hint}", suggestions)
+    place = f" ({one_line(where)})" if where else ""
+    return UnknownNameError(f"Unknown {kind} {quoted(name)}{place}.{hint}", suggestions)
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean `x`?" to append to a message, or "" when nothing is near."""
-    quoted = [f"`{candidate}`" for candidate in nearest(name, candidates)]
-    if not quoted:
+    names = [quoted(candidate) for candidate in nearest(name, candidates)]
+    if not names:
         return ""
-    listed = quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
     return f" Did you mean {listed}?"
 
 
@@ -99,7 +127,7 @@ def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
     spellings: dict[str, str] = {}
     for candidate in candidates:
         spellings.setdefault(_plain(candidate), candidate)
-    wanted = _plain(name)
+    wanted = _plain(name[:200])
     by_initials = [plain for plain in spellings if "_" in plain and _initials(plain) == wanted]
     by_spelling = difflib.get_close_matches(wanted, spellings, n=n)
     return [spellings[plain] for plain in dict.fromkeys(by_initials + by_spelling)][:n]

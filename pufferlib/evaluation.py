@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib.episodes import EpisodeStats
+from pufferlib.episodes import STANDINGS, EpisodeStats, info_at, metrics_of
 from pufferlib.errors import UsageError
+from pufferlib.playing import LoadedPolicy, check_spaces, norm_of
 from pufferlib.pytorch import (
     env_actions,
     in_eval_mode,
@@ -21,6 +22,7 @@ from pufferlib.pytorch import (
     reset_state,
     sample,
 )
+from pufferlib.trainer import PuffeRL
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 @torch.no_grad()
 def evaluate_policy(
     env: VectorEnv,
-    policy: nn.Module,
+    policy: nn.Module | PuffeRL,
     episodes: int,
     *,
     deterministic: bool = False,
@@ -38,19 +40,24 @@ def evaluate_policy(
     on_frame: Callable[[NDArray[np.uint8]], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """Play until at least `episodes` episodes have finished; return their means.
+    """Play `episodes` episodes; return the means of them and of the env's own metrics.
 
-    Every slot plays the same number of episodes, and what it plays beyond that does not count: to
-    take the first to finish would favour short ones. `episodes` in the result is the number that
-    did count. The env's own metrics come from it by the step: where counted and other episodes end
-    in the very same step, its mean over both stands for the counted ones.
+    Every slot plays the same number of episodes, the first slots one more where that does not
+    divide, and what a slot plays beyond that does not count: to take the first to finish would
+    favour short ones. `episodes` in the result is the number that did count, which is less only
+    where a slot stays empty.
 
-    `policy` is put into eval mode meanwhile, and sees observations through `normalise`, which is
-    `trainer.observation_norm` of a run with `norm_obs`. `on_frame` gets a picture of env 0 before
-    each step, `on_progress` the number of episodes that count after each.
+    `policy` may be any module, what `load` returned, a trainer or its policy. It is put into eval
+    mode meanwhile, and sees observations as it did in training: through the statistics of a run
+    with `norm_obs`, or through `normalise` if that is given. `on_frame` gets a picture of env 0
+    before each step, `on_progress` the number of episodes that count after each.
     """
     if episodes < 1:
         raise UsageError(f"`episodes` must be at least 1, but got {episodes}.")
+    if isinstance(policy, LoadedPolicy):
+        check_spaces(policy_spaces(env), policy.spaces, "of the policy")
+    policy = policy.policy if isinstance(policy, LoadedPolicy | PuffeRL) else policy
+    normalise = normalise or norm_of(policy)
     with in_eval_mode(policy):
         return _play(env, policy, episodes, deterministic, seed, normalise, on_frame, on_progress)
 
@@ -65,7 +72,6 @@ def _play(
     on_frame: Callable[[NDArray[np.uint8]], None] | None,
     on_progress: Callable[[int], None] | None,
 ) -> dict[str, float]:
-    left = np.full(env.num_agents, -(-episodes // env.num_agents))
     spaces = policy_spaces(env)
     device = next(policy.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
@@ -75,6 +81,9 @@ def _play(
     env.seed(seed)
     env.reset()
     batch = env.recv()
+    each, more = divmod(episodes, env.num_agents)
+    left = np.full(env.num_agents, each)  # episodes that a slot has to play; those present first
+    left[np.argsort(~batch.masks, kind="stable")[:more]] += 1
     state: Any = None
     fresh = np.ones(env.num_agents, dtype=np.bool_)  # whose memory is to be empty
     while left[present].any() or not present.any():  # a slot that is always absent plays nothing
@@ -105,23 +114,16 @@ def _play(
         if fresh.any():
             state = reset_state(state, torch.from_numpy(fresh).to(device))
         if ended.any():
-            counted = np.flatnonzero(ended & (left > 0))
+            counted = np.flatnonzero(ended & (left > 0)).tolist()
             for slot in counted:
                 stats.add(running[slot], ticks[slot])
+                for name, value in metrics_of(info_at(batch.infos, slot)).items():
+                    stats.add_metric(name, value)
             returns.extend(running[counted])
             left[counted] -= 1
             running[ended], ticks[ended] = 0, 0
-            stats.merge(_metrics(env.drain_metrics(), len(counted)))
         if on_progress is not None:
             on_progress(stats.episodes)
-    return {**stats.means(), "std_reward": float(np.std(returns))}
-
-
-def _metrics(means: dict[str, float], episodes: int) -> EpisodeStats:
-    """Return the env's own metrics of `episodes` episodes with these means, and nothing else."""
-    common = EpisodeStats(episodes=1).means()
-    own = {name: mean for name, mean in means.items() if name not in common}
-    return EpisodeStats(
-        samples=dict.fromkeys(own, episodes),
-        metric_sums={name: mean * episodes for name, mean in own.items()},
-    )
+    last = env.drain_metrics()
+    standings = {name: last[name] for name in STANDINGS if name in last}
+    return {**stats.means(), **standings, "std_reward": float(np.std(returns))}

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.unfinished")
 
@@ -61,21 +62,28 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the bytes of a file; ValueError if it is none, or has more than `limit` bytes.
+    """Return the bytes of a file; ValueError as in `open_regular`."""
+    with open_regular(path, limit) as file:
+        return file.read(limit)
+
+
+@contextmanager
+def open_regular(path: Path, limit: int) -> Iterator[BinaryIO]:
+    """Open a regular file to read; ValueError for anything else, and above `limit` bytes.
 
     A pipe or a device is refused, not waited for.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        status = os.fstat(file)
+        status = os.fstat(opened)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a file")
         if status.st_size > limit:
             raise ValueError(f"it has {status.st_size:,} bytes, more than the {limit:,} expected")
-        with open(file, "rb", closefd=False) as reader:
-            return reader.read(limit)
+        with open(opened, "rb", closefd=False) as file:
+            yield file
     finally:
-        os.close(file)
+        os.close(opened)
 
 
 @contextmanager

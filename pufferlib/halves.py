@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,19 @@ from pufferlib.spaces import ActionLayout
 
 _LAYERS: dict[Any, Any] = {nn.LSTMCell: nn.LSTM, nn.GRUCell: nn.GRU, nn.RNNCell: nn.RNN}
 _WANTS_LAYERS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # states as [1, B, H]
+
+
+def is_in_halves(policy_type: Any) -> bool:
+    """Return whether policies of a class have two halves, of which the second takes actions.
+
+    A `decode_actions` that takes features alone is a part of `forward`, and of `LSTMWrapper`.
+    """
+    decode = getattr(policy_type, "decode_actions", None)
+    if decode is None or not hasattr(policy_type, "encode_observations"):
+        return False
+    params = list(inspect.signature(decode).parameters.values())[1:]
+    required = [p for p in params if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    return len(required) > 1 or any(p.kind is p.VAR_POSITIONAL for p in params)
 
 
 def tie_cells(policy: nn.Module) -> None:

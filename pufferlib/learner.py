@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib.advantage import compute_advantages
+from pufferlib.advantage import compute_advantages, without_rho
 from pufferlib.async_rollout import AsyncRollout
 from pufferlib.errors import UsageError
 from pufferlib.optimizers import Adam, Muon
@@ -25,12 +25,16 @@ from pufferlib.pytorch import PolicySpaces, evaluate_actions, policy_sequence
 from pufferlib.rollout import Minibatch, Rollout, minibatches, prioritised_minibatches, take
 
 if TYPE_CHECKING:
-    from pufferlib.config import BatchShape, TrainConfig
+    from pufferlib.batches import BatchShape
+    from pufferlib.config import TrainConfig
     from pufferlib.distributed import World
     from pufferlib.profiling import Profiler
 
 LOSSES = PpoLoss._fields[1:]
 NUMBERS = (*LOSSES, "grad_norm")  # of one update
+# The least deviation of advantages, where returns have deviation 1. Smaller ones are errors of the
+# value, and would be made as loud as rewards.
+ADVANTAGE_FLOOR = 0.05
 
 
 class Schedule(NamedTuple):
@@ -40,6 +44,25 @@ class Schedule(NamedTuple):
     clip_coef: float
     ent_coef: float
     prio_beta: float
+
+
+class Targets(NamedTuple):
+    """What a rollout is trained on, both [S, T]."""
+
+    advantages: Tensor  # of the policy
+    returns: Tensor  # of the value
+
+
+class _Steps(NamedTuple):
+    """Rows of steps in order of time, [N, T], as `compute_advantages` takes them."""
+
+    rewards: Tensor
+    values: Tensor
+    terminals: Tensor
+    truncations: Tensor
+    final_values: Tensor
+    masks: Tensor | None
+    ratios: Tensor | None
 
 
 class Learner:
@@ -94,10 +117,10 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = now.learning_rate
         with profiler("advantage"):
-            advantages = self.advantages(rollout)
+            targets = self.targets(rollout)
             variance = explained_variance(
                 rollout.values,
-                advantages + rollout.values,
+                targets.returns,
                 None if rollout.all_present else rollout.masks,
                 self.world.total,
             )
@@ -106,8 +129,8 @@ class Learner:
             updates = self._num_updates(shape)
             while len(rows) < updates:
                 if self.config.vtrace and rows:
-                    advantages = self.advantages(rollout, self.ratios(rollout, shape))
-                one_pass = self._pass(rollout, shape, advantages, now)
+                    targets = self.targets(rollout, self.ratios(rollout, shape))
+                one_pass = self._pass(rollout, shape, targets, now)
                 for minibatch in islice(one_pass, updates - len(rows)):
                     rows.append(self.update(minibatch, now))
                     if target_kl is not None:
@@ -119,58 +142,81 @@ class Learner:
             numbers = torch.cat((*rows, variance.view(1))).cpu().numpy()  # the one wait for a GPU
         return numbers[:-1].reshape(len(rows), len(NUMBERS)), float(numbers[-1])
 
-    def advantages(self, rollout: Rollout, ratios: Tensor | None = None) -> Tensor:
-        """Return advantages [S, T]; a slot's stretches count as one, however they were cut."""
+    def targets(self, rollout: Rollout, ratios: Tensor | None = None) -> Targets:
+        """Return what to train on; a slot's stretches count as one, however they were cut."""
         if isinstance(rollout, AsyncRollout):
-            return self._chained_advantages(rollout, ratios)
+            return self._chained_targets(rollout, ratios)
         by_slot = rollout.by_slot
-        advantages = compute_advantages(
+        bootstrap = rollout.bootstrap[-rollout.num_slots :]
+        parts = _Steps(
             by_slot(rollout.rewards),
             by_slot(rollout.values),
-            rollout.bootstrap[-rollout.num_slots :],
             by_slot(rollout.terminals),
             by_slot(rollout.truncations),
             by_slot(rollout.final_values),
             None if rollout.all_present else by_slot(rollout.masks),
             None if ratios is None else by_slot(ratios),
-            gamma=self.config.gamma,
-            gae_lambda=self.config.gae_lambda,
-            rho_clip=self.config.vtrace_rho_clip,
-            c_clip=self.config.vtrace_c_clip,
         )
-        return rollout.by_segment(advantages)
+        targets, _ = self._targets_of(parts, bootstrap, torch.zeros_like(bootstrap))
+        return Targets(*map(rollout.by_segment, targets))
 
-    def _chained_advantages(self, rollout: AsyncRollout, ratios: Tensor | None) -> Tensor:
+    def _chained_targets(self, rollout: AsyncRollout, ratios: Tensor | None) -> Targets:
         """Do the same where a slot's segments lie anywhere: each after the one that follows it.
 
         What follows a segment enters by its bootstrap: gamma * (v + gae_lambda * A) is what the
         last step would see of the next one, and with ratios gae_lambda * c / rho.
         """
         config = self.config
-        out = torch.zeros_like(rollout.values)
-        following = torch.zeros(len(rollout.stage.values), device=out.device)
+        out = Targets(torch.zeros_like(rollout.values), torch.zeros_like(rollout.values))
+        following = torch.zeros(len(rollout.stage.values), device=rollout.values.device)
         for rows, slots in reversed(rollout.waves()):
             share: Tensor | float = config.gae_lambda
             if ratios is not None:
                 last = ratios[rows, -1]
                 rho = last.clamp(max=config.vtrace_rho_clip)
                 share = share * last.clamp(max=config.vtrace_c_clip) / rho.clamp(min=1e-8)
-            out[rows] = compute_advantages(
+            parts = _Steps(
                 rollout.rewards[rows],
                 rollout.values[rows],
-                rollout.bootstrap[rows] + share * following[slots],
                 rollout.terminals[rows],
                 rollout.truncations[rows],
                 rollout.final_values[rows],
                 None if rollout.all_present else rollout.masks[rows],
                 None if ratios is None else ratios[rows],
-                gamma=config.gamma,
-                gae_lambda=config.gae_lambda,
+            )
+            after = following[slots]
+            targets, first = self._targets_of(parts, rollout.bootstrap[rows] + share * after, after)
+            out.advantages[rows], out.returns[rows] = targets
+            following[slots] = first
+        return out
+
+    def _targets_of(
+        self, steps: _Steps, bootstrap: Tensor, following: Tensor
+    ) -> tuple[Targets, Tensor]:
+        """Return the targets of some rows of steps, and what moves the first value of each."""
+        config = self.config
+        corrections = compute_advantages(
+            steps.rewards,
+            steps.values,
+            bootstrap,
+            *steps[2:],
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            rho_clip=config.vtrace_rho_clip,
+            c_clip=config.vtrace_c_clip,
+        )
+        advantages = corrections
+        if steps.ratios is not None:
+            advantages = without_rho(
+                corrections,
+                following,
+                steps.ratios,
+                steps.terminals | steps.truncations,
+                decay=config.gamma * config.gae_lambda,
                 rho_clip=config.vtrace_rho_clip,
                 c_clip=config.vtrace_c_clip,
             )
-            following[slots] = out[rows, 0]
-        return out
+        return Targets(advantages, corrections + steps.values), corrections[:, 0]
 
     @torch.no_grad()
     def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
@@ -178,7 +224,7 @@ class Learner:
         initial = rollout.initial_state()
         numbers = torch.arange(len(rollout.values), device=self.device)
         ratios = []
-        for chosen in torch.split(numbers, shape.minibatch_segments):
+        for chosen in numbers.tensor_split(min(shape.minibatches, len(numbers))):
             part = take(rollout, chosen, rollout.values, rollout.values, initial)
             logprobs, _, _ = self.outputs(part)
             ratios.append((logprobs.view_as(part.logprobs) - part.logprobs).exp())
@@ -189,25 +235,17 @@ class Learner:
         passes = self.config.replay_ratio
         if passes is None:
             passes = self.config.n_epochs
-        return max(1, round(passes * shape.updates_per_pass))
+        return max(1, round(passes * shape.minibatches))
 
     def _pass(
-        self, rollout: Rollout, shape: BatchShape, advantages: Tensor, now: Schedule
+        self, rollout: Rollout, shape: BatchShape, targets: Targets, now: Schedule
     ) -> Iterator[Minibatch]:
-        """Yield as many minibatches as the rollout has segments for."""
-        size = shape.minibatch_segments
-        if self.config.prio_alpha == 0:
-            return minibatches(rollout, advantages, size, self._rng, self.world)
-        return prioritised_minibatches(
-            rollout,
-            advantages,
-            size,
-            shape.updates_per_pass,
-            self._rng,
-            self.world,
-            alpha=self.config.prio_alpha,
-            beta=now.prio_beta,
-        )
+        """Yield the minibatches of one pass over the rollout."""
+        alpha, beta = self.config.prio_alpha, now.prio_beta
+        drawn_from = (rollout, *targets, shape, self._rng, self.world)
+        if alpha == 0:
+            return minibatches(*drawn_from)
+        return prioritised_minibatches(*drawn_from, alpha=alpha, beta=beta)
 
     def update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
         """Take one optimizer step; return its NUMBERS as one tensor."""
@@ -233,7 +271,10 @@ class Learner:
             parameter.grad = None
         advantages, moments = minibatch.advantages, minibatch.moments
         if self.config.norm_adv:
-            advantages = normalise_advantages(advantages, minibatch.masks, moments)
+            floor = ADVANTAGE_FLOOR if self.config.norm_reward else 1e-8
+            advantages = normalise_advantages(
+                advantages, minibatch.masks, minibatch.weights, moments, floor
+            )
         minibatch = minibatch._replace(advantages=advantages, moments=None)
         if pieces == 1 and moments is None:
             parts = self._loss(minibatch, now)

@@ -8,11 +8,14 @@ observation space and can put a memory in between.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, ParamSpec, TypeAlias, TypedDict, Unpack
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,6 +42,7 @@ from pufferlib.spaces import (
 
 Recurrent: TypeAlias = Literal["none", "lstm", "gru", "mingru", "transformer"]
 Activation: TypeAlias = Literal["relu", "tanh"]
+P = ParamSpec("P")
 
 
 class HeadOptions(TypedDict, total=False):
@@ -48,24 +52,43 @@ class HeadOptions(TypedDict, total=False):
     squash: bool  # Box actions go through tanh into their bounds
 
 
+def _noting_options(make: Callable[P, nn.Module]) -> Callable[P, nn.Module]:
+    """Let a policy keep the options it is made with in `made_with`, for its checkpoints."""
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def noted(*args: P.args, **kwargs: P.kwargs) -> nn.Module:
+        policy = make(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        given.pop("env")
+        policy.made_with = given  # type: ignore[assignment]
+        return policy
+
+    return noted
+
+
+@_noting_options
 def make_policy(
     env: Any,
     hidden_size: int | None = None,
     num_layers: int | None = None,
     recurrent: Recurrent | None = None,
     context: int = 32,
-    activation: Activation = "relu",
-    separate: bool = False,
+    activation: Activation | None = None,
+    separate: bool | None = None,
     squash: bool = False,
 ) -> nn.Module:
     """Build the default policy for `env`: MultiInput for Dict and Tuple, CNN for images, else MLP.
 
-    None leaves a size at the default of the class that is picked. `recurrent` puts a memory of
+    None leaves an option at the default of the class that is picked. `recurrent` puts a memory of
     `hidden_size` units between encoder and heads; a transformer sees `context` steps. `separate`
-    gives the values an encoder of their own; a memory is shared, so it cannot go with one. `squash`
-    takes Box actions through tanh into their bounds, where they are cut off at them otherwise.
+    gives the values an encoder of their own, as an MLP has by default; a memory is shared, so it
+    cannot go with one. `squash` takes Box actions through tanh into their bounds, where they are
+    cut off at them otherwise.
     """
     has_memory = recurrent not in (None, "none")
+    if has_memory and separate is None:
+        separate = False
     if separate and has_memory:
         raise UsageError(
             f"`separate` must be false with a memory, which is shared, but got {recurrent=}. "
@@ -75,18 +98,17 @@ def make_policy(
     policy_type: type[MLP] | type[CNN] | type[MultiInput] = MLP
     if observation.structured:
         policy_type = MultiInput
-    elif is_image(observation.leaves[0]):
+    elif observation.leaves[0].is_image:
         policy_type = CNN
-    sizes = {"hidden_size": hidden_size, "num_layers": num_layers}
-    given = {name: size for name, size in sizes.items() if size is not None}
-    policy = policy_type(
-        observation.space,
-        action.space,
-        activation=activation,
-        separate=separate,
-        squash=squash,
-        **given,
-    )
+    options: dict[str, Any] = {
+        "hidden_size": hidden_size,
+        "num_layers": num_layers,
+        "activation": activation,
+        "separate": separate,
+        "squash": squash,
+    }
+    given = {name: option for name, option in options.items() if option is not None}
+    policy = policy_type(observation.space, action.space, **given)
     if not has_memory:
         return policy
     width = feature_size(policy, observation)
@@ -205,8 +227,9 @@ class MLP(EncodedActorCritic):
         action_space: Space,
         hidden_size: int = 64,
         num_layers: int = 2,
-        activation: Activation = "relu",
-        **heads: Unpack[HeadOptions],
+        activation: Activation = "tanh",
+        separate: bool = True,
+        squash: bool = False,
     ) -> None:
         _check_sizes(hidden_size, num_layers)
         layout = observation_layout(observation_space)
@@ -223,14 +246,15 @@ class MLP(EncodedActorCritic):
                 *_dense(hidden_size, hidden_size, num_layers - 1, activation),
             )
 
-        super().__init__(action_space, hidden_size, make_layers, **heads)
+        super().__init__(action_space, hidden_size, make_layers, separate=separate, squash=squash)
 
 
 class CNN(EncodedActorCritic):
     """Convolutions for images `(H, W, C)` or `(C, H, W)`, then `num_layers` dense layers.
 
     The smaller of first and last axis holds the channels. From 36 pixels on it is the network of
-    Mnih et al. 2015; smaller images, down to 3 by 3, get smaller kernels. Bytes become [0, 1].
+    Mnih et al. 2015; smaller images, down to 3 by 3, get smaller kernels. The bounds of the space
+    become [0, 1].
     """
 
     def __init__(
@@ -295,7 +319,7 @@ class LeafEncoders(nn.Module):
         self.encoders = nn.ModuleList()
         self.out_features = 0
         for leaf in layout.leaves:
-            image = ImageEncoder(leaf, activation) if is_image(leaf) else None
+            image = ImageEncoder(leaf, activation) if leaf.is_image else None
             self.encoders.append(_vector_encoder(leaf, width) if image is None else image)
             self.out_features += width if image is None else image.out_features
         self.activation = _activation(activation)
@@ -312,15 +336,43 @@ class LeafEncoders(nn.Module):
         return features
 
 
+class UnitScale(nn.Module):
+    """Brings the bounds of a leaf to [0, 1] where `Leaf.unit_range` asks for it."""
+
+    low: Tensor
+    factor: Tensor
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        self.is_needed = leaf.unit_range is not None
+        low, span = leaf.unit_range or (np.zeros(1), np.ones(1))
+        if (low == low.flat[0]).all() and (span == span.flat[0]).all():
+            low, span = low.flat[:1], span.flat[:1]  # one number for all: no rows to read
+        self.is_shifted = bool(low.any())
+        for name, part in (("low", low), ("factor", 1 / span)):
+            self.register_buffer(name, torch.tensor(part, dtype=torch.float32), persistent=False)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Return floats `[B, *shape]`, scaled; the shape is the leaf's."""
+        if self.is_shifted:
+            numbers = numbers - self.low
+        return numbers * self.factor if self.is_needed else numbers
+
+
 class VectorEncoder(nn.Linear):
-    """A linear layer over all numbers of a row, whatever their shape and dtype."""
+    """A linear layer over all numbers of a row, whatever their shape and dtype.
+
+    Those of an integer Box are scaled by its bounds.
+    """
 
     def __init__(self, leaf: Leaf, width: int) -> None:
         super().__init__(leaf.size, width)
         layer_init(self)
+        self.shape, self.scale = leaf.shape, UnitScale(leaf)
 
     def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(observations.reshape(-1, self.in_features).to(self.weight.dtype))
+        numbers = self.scale(observations.reshape(-1, *self.shape).to(self.weight.dtype))
+        return super().forward(numbers.reshape(-1, self.in_features))
 
 
 class CategoryEncoder(nn.Module):
@@ -381,19 +433,13 @@ class ImageEncoder(nn.Module):
             channels = features
         self.convolutions = nn.Sequential(*layers)
         self.out_features = channels * height * width
-        self.factor = 1 / 255 if leaf.dtype == "uint8" else 1.0
+        self.scale = UnitScale(leaf)
 
     def forward(self, observations: Tensor) -> Tensor:
-        images = observations.permute(0, 3, 1, 2) if self.channels_last else observations
-        dtype = next(self.parameters()).dtype
-        images = images.to(dtype) if self.factor == 1 else images.to(dtype) * self.factor
+        images = self.scale(observations.to(next(self.parameters()).dtype))
+        images = images.permute(0, 3, 1, 2) if self.channels_last else images
         features: Tensor = self.convolutions(images)
         return features.flatten(1)
-
-
-def is_image(leaf: Leaf) -> bool:
-    """Say whether a leaf has three axes of which two are at least 5 long, as pictures do."""
-    return leaf.kind == "box" and len(leaf.shape) == 3 and sorted(leaf.shape)[1] >= 5
 
 
 def _vector_encoder(leaf: Leaf, width: int) -> nn.Module:

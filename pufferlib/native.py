@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import pufferlib._core as _core
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.env import PufferEnv
-from pufferlib.episodes import EpisodeStats, Infos, finished
-from pufferlib.errors import NativeError, UsageError, did_you_mean, unknown_name
+from pufferlib.episodes import EpisodeStats, Finished, Infos
+from pufferlib.errors import NativeError, UsageError, did_you_mean, quoted, unknown_name
 from pufferlib.spaces import Space
 
 
@@ -43,7 +43,7 @@ class Param:
             hint = did_you_mean(str(value), self.choices)
             raise UsageError(
                 f"`{self.name}` of `{env}` must be one of {', '.join(self.choices)}, "
-                f"but got {value!r}.{hint}"
+                f"but got {quoted(value)}.{hint}"
             )
         if isinstance(value, str):
             value = _parse_number(value)
@@ -51,8 +51,11 @@ class Param:
         is_whole = isinstance(value, float) and value.is_integer()
         if not (isinstance(value, wanted) or is_whole):
             noun = "a whole number" if self.type == "int" else "a number"
-            raise UsageError(f"`{self.name}` of `{env}` must be {noun}, but got {value!r}.")
-        return float(value)
+            raise UsageError(f"`{self.name}` of `{env}` must be {noun}, but got {quoted(value)}.")
+        try:
+            return float(value)
+        except OverflowError:
+            return np.inf if value > 0 else -np.inf  # out of any range, as the core says
 
     def spell(self, number: float) -> Any:
         """Return a stored number as a user would write it."""
@@ -153,6 +156,11 @@ class NativeVec:
             self._vec = _core.Vec(name, num_envs, num_threads, values, double_buffer)
         except ValueError as error:
             raise UsageError(str(error)) from None
+        except MemoryError:
+            raise UsageError(
+                f"`num_envs` must be such that all envs fit into memory, but got {num_envs}. "
+                "Try fewer."
+            ) from None
         layout = self._vec.layout()
         self.agents_per_env: int = layout["agents"]
         self.num_slots = num_envs * self.agents_per_env
@@ -163,6 +171,8 @@ class NativeVec:
         self.bind(buffers or self._allocate())
         self._final_returns = self._vec.final_returns()
         self._final_lengths = self._vec.final_lengths()
+        self._final_metrics = self._vec.final_metrics()
+        self._metric_names = tuple(metric.name for metric in self.info.metrics)
         self._started = time.perf_counter()
         self._stepped = [self._started] * 2  # when each half was last done
 
@@ -219,8 +229,8 @@ class NativeVec:
         if not self._ready:  # C code trusts its state: what was never reset has none
             raise UsageError(f"`reset` must be called before `{call}`.")
 
-    def spoken(self, half: int | None = None) -> dict[int, dict[str, Any]]:
-        """Return slot -> info for the slots whose episode ended in the last step.
+    def spoken(self, half: int | None = None) -> Finished:
+        """Return slot -> info, with the env's metrics, where an episode ended in the last step.
 
         With `half`, for its slots only, counted from the first of them.
         """
@@ -228,7 +238,14 @@ class NativeVec:
         rows = slice(None) if half is None else slice(half * middle, (half + 1) * middle)
         ended = self.buffers.terminals[rows] | self.buffers.truncations[rows]
         seconds = self._stepped[half or 0] - self._started
-        return finished(ended, self._final_returns[rows], self._final_lengths[rows], seconds)
+        return Finished(
+            ended,
+            self._final_returns[rows],
+            self._final_lengths[rows],
+            seconds,
+            self._metric_names,
+            self._final_metrics[rows],
+        )
 
     def drain(self) -> EpisodeStats:
         """Return the statistics of episodes finished since the last drain."""
@@ -275,6 +292,7 @@ class NativeVec:
         # the arrays of the core are copied out: infos may still be asked for after closing
         self._final_returns = self._final_returns.copy()
         self._final_lengths = self._final_lengths.copy()
+        self._final_metrics = self._final_metrics.copy()
         self._vec.close()
 
 
@@ -307,6 +325,11 @@ class NativeCreator:
     """Makes single C envs by name, and tells `make` that it can do better than one by one."""
 
     name: str
+
+    @property
+    def param_names(self) -> list[str]:
+        """Names of the settings that such an env takes."""
+        return [param.name for param in infos()[self.name].params]
 
     def __call__(self, buf: Buffers | None = None, **settings: Any) -> NativeEnv:
         return NativeEnv(self.name, buf=buf, **settings)
@@ -371,7 +394,7 @@ mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
 
 Flags = _core.Flags  # turns in shared memory, see csrc/flags.h
 Loop = _core.Loop  # over Python envs, see csrc/loop.cpp
-flags_bytes, flags_sleeper = _core.flags_bytes, _core.flags_sleeper
+flags_bytes = _core.flags_bytes
 
 
 def die_with_parent() -> bool:
@@ -382,6 +405,18 @@ def die_with_parent() -> bool:
 def adopt_orphans() -> bool:
     """Become the parent of whoever below this process loses its own; False where it cannot."""
     return bool(_core.adopt_orphans())
+
+
+def handover(num_workers: int, work_seconds: float, turns: int) -> float:
+    """Return the seconds of a median turn of bare processes, which wake each other by futex.
+
+    Each of them works for `work_seconds` of a turn. A yardstick for steps of `Multiprocessing`
+    where processes sleep: one call wakes all of them, in the order in which they slept.
+    """
+    taken = int(_core.handover(num_workers, round(work_seconds * 1e9), turns))
+    if taken < 0:
+        raise NativeError(f"{num_workers} processes could not be started, or one was killed.")
+    return taken * 1e-9
 
 
 def meeting_bytes(size: int) -> int:

@@ -1,7 +1,8 @@
 """Running statistics of what a run has seen: observations of mean 0, rewards of steady size.
 
-Both are fed once an iteration, so that all of an iteration sees the same numbers: what the policy
-was shown in the rollout is what it is trained on. Their buffers are all that a checkpoint needs.
+Both move once an iteration, so that all of an iteration sees the same numbers; only in the first,
+which would have none, those of observations move with every step. The policy is trained on what it
+was shown in the rollout. Their buffers are all that a checkpoint needs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pufferlib.pytorch import unflatten_observations
 from pufferlib.spaces import Leaf, ObservationLayout
 
 CPU = torch.device("cpu")
-CLIP = 10.0  # standard deviations; beyond, an observation says no more
+CLIP = 10.0  # standard deviations; beyond, an observation or a reward says no more
+RETURN_FLOOR = 0.01  # least deviation of returns: rewards grow a hundredfold at the most
 _EPSILON = 1e-8  # of the variance: a component that never moves stays finite
 
 
@@ -37,6 +39,12 @@ class Moments(nn.Module):
         self.register_buffer("mean", torch.zeros(size, dtype=dtype, device=device))
         self.register_buffer("var", torch.ones(size, dtype=dtype, device=device))
 
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.count.zero_()
+        self.mean.zero_()
+        self.var.fill_(1.0)
+
     @torch.no_grad()
     def update(self, rows: Tensor, masks: Tensor | None = None) -> None:
         """Join rows `[R, size]`, all but those masked `[R]`, to what is known (Chan et al. 1979).
@@ -53,8 +61,11 @@ class Moments(nn.Module):
             divisor = count.clamp(min=1)
             mean = rows.where(kept, 0.0).sum(0) / divisor
             var = (rows - mean).where(kept, 0.0).square().sum(0) / divisor
-        if self._world.size > 1:
-            count, mean, var = self._joined(count, mean, var)
+        self.merge(count, mean, var)
+
+    def merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
+        """Join the moments of more rows to what is known, those of all processes."""
+        count, mean, var = self.over_processes(count, mean, var)
         total = (self.count + count).clamp(min=1)
         share = count / total
         offset = mean - self.mean
@@ -66,29 +77,42 @@ class Moments(nn.Module):
         self.var.copy_(var.where(sound, self.var))
         self.count.add_(count)
 
-    def _joined(self, count: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the moments of the rows of all processes."""
+    def over_processes(
+        self, count: Tensor, mean: Tensor, var: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the moments of the rows of all processes, given those of this one."""
+        if self._world.size == 1:
+            return count, mean, var
         total = self._world.sum_(count.clone())
         divisor = total.clamp(min=1)
         middle = self._world.sum_(mean * count) / divisor
         squares = self._world.sum_((var + (mean - middle).square()) * count)
-        return total, middle, squares / divisor
+        return total, middle, (squares / divisor).where(total > 0, var)
 
 
 class ObservationNorm(nn.Module):
     """Shifts and scales the Box leaves of floats in rows of observations, clipped to +-CLIP.
 
-    All other leaves stay as they are. Rows keep shape and dtype, so that a policy sees no
-    difference but that of the numbers. Before the first `update` rows are only clipped.
+    All other leaves stay as they are, and so do images that policies scale by their bounds. Rows
+    keep shape and dtype, so that a policy sees no difference but that of the numbers. A rollout
+    notes what it sees (`note`, then `end_step`); `learn` takes it over at its end. Before the first
+    `learn`, rows are scaled by what was noted so far. `in_step`: all processes end their steps
+    together, and share even that.
     """
 
     def __init__(
-        self, layout: ObservationLayout, device: torch.device = CPU, world: World = ALONE
+        self,
+        layout: ObservationLayout,
+        device: torch.device = CPU,
+        world: World = ALONE,
+        in_step: bool = True,
     ) -> None:
         super().__init__()
         self._layout = layout
         self._leaves = [
-            leaf for leaf in layout.leaves if leaf.kind == "box" and leaf.dtype.kind == "f"
+            leaf
+            for leaf in layout.leaves
+            if leaf.kind == "box" and leaf.dtype.kind == "f" and leaf.unit_range is None
         ]
         if not self._leaves:
             raise UsageError(
@@ -96,11 +120,18 @@ class ObservationNorm(nn.Module):
                 f"{layout.space}. Try norm_obs=False."
             )
         self.moments = nn.ModuleList(Moments(leaf.size, device, world) for leaf in self._leaves)
+        # of this process in this iteration; a plain list: no part of a checkpoint
+        self._noted = [Moments(leaf.size, device) for leaf in self._leaves]
+        self._rows: list[Tensor] = []  # of this step
+        self._masks: list[Tensor] = []
+        self._joins_steps = in_step or world.size == 1
+        self._is_new = True
         self._factors: list[tuple[Tensor, Tensor]] = []
         self._refresh()
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         loaded = super().load_state_dict(*args, **kwargs)
+        self._is_new = not any(float(moments.count) for moments in self._all_moments())
         self._refresh()
         return loaded
 
@@ -116,12 +147,30 @@ class ObservationNorm(nn.Module):
             part.sub_(offset).mul_(factor).clamp_(-CLIP, CLIP)
         return rows
 
-    def update(self, rows: Tensor, masks: Tensor | None = None) -> None:
-        """Learn from rows `[..., *row]` of the env, all but those masked `[...]`."""
-        flat = None if masks is None else masks.flatten()
-        for leaf, moments in zip(self._leaves, self.moments, strict=True):
-            moments.update(self._part(rows, leaf).reshape(-1, leaf.size), flat)  # type: ignore[operator]
+    def note(self, rows: Tensor, masks: Tensor) -> None:
+        """Keep rows `[B, *row]` of the env, all but those masked `[B]`, to the end of the step."""
+        self._rows.append(rows.clone())
+        self._masks.append(masks.clone())
+
+    def end_step(self) -> None:
+        """Add what was noted in this step to what was noted in this iteration."""
+        rows, masks = torch.cat(self._rows), torch.cat(self._masks)
+        self._rows, self._masks = [], []
+        for leaf, noted in zip(self._leaves, self._noted, strict=True):
+            noted.update(self._part(rows, leaf).reshape(-1, leaf.size), masks)
+        if self._is_new:
+            self._refresh()
+
+    def learn(self) -> None:
+        """Take over what was noted in this iteration."""
+        for moments, noted in zip(self._all_moments(), self._noted, strict=True):
+            moments.merge(noted.count, noted.mean, noted.var)
+            noted.clear()
+        self._is_new = False
         self._refresh()
+
+    def _all_moments(self) -> list[Moments]:
+        return list(self.moments)  # type: ignore[arg-type]
 
     def _part(self, rows: Tensor, leaf: Leaf) -> Tensor:
         part = unflatten_observations(rows, self._layout)
@@ -131,22 +180,26 @@ class ObservationNorm(nn.Module):
         return view
 
     def _refresh(self) -> None:
-        self._factors = [
-            self._factor(leaf, moments)
-            for leaf, moments in zip(self._leaves, self.moments, strict=True)
-        ]
+        pairs = zip(self._leaves, self._all_moments(), self._noted, strict=True)
+        self._factors = [self._factor(*each) for each in pairs]
 
-    def _factor(self, leaf: Leaf, moments: Any) -> tuple[Tensor, Tensor]:
+    def _factor(self, leaf: Leaf, moments: Moments, noted: Moments) -> tuple[Tensor, Tensor]:
         dtype = torch.float32 if leaf.dtype.itemsize < 8 else moments.mean.dtype
-        factor = (moments.var + _EPSILON).rsqrt()
-        return moments.mean.to(dtype).view(leaf.shape), factor.to(dtype).view(leaf.shape)
+        mean, var = moments.mean, moments.var
+        if self._is_new:
+            mean, var = noted.mean, noted.var
+            if self._joins_steps:
+                _, mean, var = moments.over_processes(noted.count, mean, var)
+        factor = (var + _EPSILON).rsqrt()
+        return mean.to(dtype).view(leaf.shape), factor.to(dtype).view(leaf.shape)
 
 
 class RewardNorm(nn.Module):
-    """Divides rewards by the standard deviation of the discounted return.
+    """Divides rewards by the standard deviation of the discounted return, and cuts them to +-CLIP.
 
-    The return is a slot's running sum, `R_t = gamma * R_{t-1} + r_t`, begun anew with each episode.
-    No mean is subtracted: that would turn a reward into a punishment.
+    The return is a slot's running sum, `R_t = gamma * R_{t-1} + r_t`, which starts again with each
+    episode. No mean is subtracted: that would turn a reward into a punishment. The deviation counts
+    as at least RETURN_FLOOR, so the first reward after a long time without any is not blown up.
     """
 
     returns: Tensor
@@ -162,7 +215,8 @@ class RewardNorm(nn.Module):
     @torch.no_grad()
     def forward(self, rewards: Tensor) -> Tensor:
         """Return rewards of any shape, scaled."""
-        return rewards * (self.moments.var + _EPSILON).rsqrt().to(rewards.dtype)
+        factor = self.moments.var.clamp(min=RETURN_FLOOR**2).rsqrt().to(rewards.dtype)
+        return (rewards * factor).clamp_(-CLIP, CLIP)
 
     @torch.no_grad()
     def update(

@@ -115,22 +115,27 @@ def clipfrac(ratio: Tensor, clip_coef: float, masks: Tensor | None = None) -> Te
 
 
 def normalise_advantages(
-    advantages: Tensor, masks: Tensor | None = None, moments: Tensor | None = None
+    advantages: Tensor,
+    masks: Tensor | None = None,
+    weights: Tensor | None = None,
+    moments: Tensor | None = None,
+    floor: float = 1e-8,
 ) -> Tensor:
     """Shift and scale to mean 0 and standard deviation 1; masked steps become 0.
 
-    Where several processes have a part of the steps each, `moments` are those of all steps.
+    A deviation below `floor` counts as `floor`: where nothing was earned, the errors of the value
+    stay as small as they are. With `weights` both are those of the weighted steps. Where several
+    processes have a part of the steps each, `moments` are those of all steps.
     """
-    if moments is not None:
-        mean, variance = mean_and_variance(moments)
-        offsets = advantages - mean
-        offsets = offsets if masks is None else offsets.where(masks, 0.0)
-        return (offsets / (variance.sqrt() + 1e-8)).to(advantages.dtype)
-    if masks is None:
+    if masks is None and weights is None and moments is None:
         std, mean = torch.std_mean(advantages, correction=0)
-        return (advantages - mean) / (std + 1e-8)
-    offsets = (advantages - _mean(advantages, masks)).where(masks, 0.0)
-    return offsets / (_mean(offsets.square(), masks).sqrt() + 1e-8)
+        return (advantages - mean) / std.clamp(min=floor)
+    if moments is None:
+        moments = moments_of(advantages, masks, weights)
+    mean, variance = mean_and_variance(moments)
+    offsets = advantages - mean
+    offsets = offsets if masks is None else offsets.where(masks, 0.0)
+    return (offsets / variance.sqrt().clamp(min=floor)).to(advantages.dtype)
 
 
 def explained_variance(
@@ -153,18 +158,24 @@ def explained_variance(
     return (1 - left / spread).where(spread > 0, torch.nan).float()
 
 
-def moments_of(x: Tensor, masks: Tensor | None = None) -> Tensor:
-    """Return number, sum and sum of squares of the steps that count: [3], to be added up."""
+def moments_of(x: Tensor, masks: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+    """Return number, weight, sum and sum of squares of the steps that count: [4], to be added up.
+
+    `weights` broadcast against `x`; without any, each step weighs 1.
+    """
+    count = torch.ones_like(x, dtype=torch.float64) if masks is None else masks.double()
+    weight = count if weights is None else count * weights.double()
     kept = x.double() if masks is None else x.double().where(masks, 0.0)
-    count = torch.ones_like(kept) if masks is None else masks.double()
-    return torch.stack((count.sum(), kept.sum(), kept.square().sum()))
+    return torch.stack(
+        (count.sum(), weight.sum(), (weight * kept).sum(), (weight * kept.square()).sum())
+    )
 
 
 def mean_and_variance(moments: Tensor) -> tuple[Tensor, Tensor]:
     """Return what `moments_of` says; a variance that rounding alone could have made is 0."""
-    count, sum_, squares = moments
-    mean = sum_ / count.clamp(min=1)
-    square = squares / count.clamp(min=1)
+    _, weight, sum_, squares = moments
+    weight = weight.where(weight > 0, 1.0)
+    mean, square = sum_ / weight, squares / weight
     variance = square - mean.square()
     return mean, variance.where(variance > 1e-12 * square, 0.0)
 

@@ -26,11 +26,12 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ from pufferlib.distributions import (
     sample,
 )
 from pufferlib.errors import UsageError
-from pufferlib.halves import decode_segments, tie_cells
+from pufferlib.halves import decode_segments, is_in_halves, tie_cells
 from pufferlib.recurrent import (
     LSTM,
     RecurrentCore,
@@ -64,6 +65,7 @@ from pufferlib.spaces import (
     Space,
     action_layout,
     observation_layout,
+    unflatten_observation,
 )
 
 __all__ = [
@@ -141,14 +143,16 @@ def policy_spaces(env: Any) -> PolicySpaces:
 def unflatten_observations(flat: Observations, space: Space | ObservationLayout) -> Observations:
     """Return the parts of flat rows `[..., *row]` in the form of a Dict or Tuple space, as views.
 
-    Observations of other spaces, and those that are a dict or tuple already, come back as they are.
-    A layout in place of the space saves working it out again.
+    Rows are a tensor or a NumPy array. Observations of other spaces, and those that are a dict or
+    tuple already, come back as they are. A layout in place of the space saves working it out again.
     """
-    if not isinstance(flat, Tensor):
+    if not isinstance(flat, Tensor | np.ndarray):
         return flat
     layout = space if isinstance(space, ObservationLayout) else observation_layout(space)
     if not layout.structured:
         return flat
+    if isinstance(flat, np.ndarray):
+        return unflatten_observation(layout, flat)
     return _tree([(leaf.path, _leaf_view(flat, layout, leaf)) for leaf in layout.leaves])
 
 
@@ -257,6 +261,8 @@ def policy_step(
     result = _asked(policy, inputs, _to_policy(policy, state), agent_ids)
     output = policy_output(result, batch, spaces.action)
     if output.state is None:
+        if takes_state(policy):  # `state=None` is there for others to call it alike
+            _STATELESS.add(unwrapped(policy))
         return output
     if not takes_state(policy):  # it would never get back what it remembers
         names = ", ".join(inspect.signature(type(unwrapped(policy)).forward).parameters)
@@ -359,9 +365,10 @@ def in_eval_mode(policy: nn.Module) -> Iterator[None]:
 def takes_state(policy: nn.Module) -> bool:
     """Say whether `policy` is recurrent: `forward` has a parameter `state`, or it has two halves.
 
-    The two halves are `encode_observations` and `decode_actions`.
+    The two halves are `encode_observations` and `decode_actions`. One that has been asked for a
+    step and returned no state is not.
     """
-    return _call_of(policy).state
+    return _call_of(policy).state and unwrapped(policy) not in _STATELESS
 
 
 def unwrapped(policy: nn.Module) -> nn.Module:
@@ -373,6 +380,9 @@ def unwrapped(policy: nn.Module) -> nn.Module:
             policy = policy.get_submodule("_orig_mod")
         else:
             return policy
+
+
+_STATELESS: WeakSet[nn.Module] = WeakSet()  # take a state, but return none
 
 
 class _Call(NamedTuple):
@@ -390,7 +400,7 @@ def _call_of(policy: nn.Module) -> _Call:
 
 @lru_cache(maxsize=256)
 def _call_of_type(policy_type: Any) -> _Call:
-    if hasattr(policy_type, "encode_observations") and hasattr(policy_type, "decode_actions"):
+    if is_in_halves(policy_type):
         return _Call(True, _takes_agent_ids(policy_type.encode_observations), True)
     names = inspect.signature(policy_type.forward).parameters
     return _Call("state" in names, "agent_ids" in names, False)
@@ -405,12 +415,51 @@ def _asked(policy: nn.Module, inputs: Observations, state: State, agent_ids: Ten
     """Return what the policy returns for one step."""
     call = _call_of(policy)
     named: dict[str, Any] = {"agent_ids": agent_ids} if call.agent_ids else {}
-    if call.two_halves:
-        module: Any = unwrapped(policy)
-        return module.encode_observations(inputs, state, **named)
-    if call.state:
-        named["state"] = state
-    return policy(inputs, **named)
+    try:
+        if call.two_halves:
+            module: Any = unwrapped(policy)
+            return module.encode_observations(inputs, state, **named)
+        if call.state:
+            named["state"] = state
+        return policy(inputs, **named)
+    except RuntimeError as error:
+        if not _is_mismatch(error):
+            raise
+        raise _mismatch(error, "forward", inputs) from error
+
+
+# what torch says of a tensor that does not fit a layer
+_WRONG_TYPE = re.compile(r"dtype|\btypes?\b")
+_MISMATCH = re.compile(rf"{_WRONG_TYPE.pattern}|shape|size|dimension|channels", re.IGNORECASE)
+
+
+def _is_mismatch(error: RuntimeError) -> bool:
+    is_full = isinstance(error, torch.OutOfMemoryError)  # its text has sizes in it too
+    return not is_full and _MISMATCH.search(str(error)) is not None
+
+
+def _mismatch(error: RuntimeError, method: str, inputs: Observations) -> UsageError:
+    """Word an error of torch for the author of a policy: what its layers were given."""
+    said = str(error).strip().partition("\n")[0].rstrip(".")
+    if _WRONG_TYPE.search(said):
+        is_float = isinstance(inputs, Tensor) and inputs.is_floating_point()
+        hint = "a cast to what the layer takes" if is_float else "`.float()` before the first layer"
+    else:
+        is_rows = isinstance(inputs, Tensor) and inputs.dim() == 2
+        hint = (
+            "a first layer of that width" if is_rows else "`.flatten(1)`, or layers of that shape"
+        )
+    return UsageError(
+        f"`{method}` must take observations of {_spelled(inputs)}, but raised: {said}. Try {hint}."
+    )
+
+
+def _spelled(tree: Observations) -> str:
+    """Return shapes and dtypes of observations, by key where they have any."""
+    if isinstance(tree, Tensor):
+        return f"shape {tuple(tree.shape)} {str(tree.dtype).removeprefix('torch.')}"
+    items = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    return ", ".join(f"[{key!r}] {_spelled(part)}" for key, part in items)
 
 
 def _agents_in_order(count: int, spaces: PolicySpaces, observations: Observations) -> Tensor:
@@ -518,72 +567,97 @@ class RecurrentWrapper(nn.Module):
 
     `policy.encode(obs)` gives features `[B, F]`; `policy.decode(features)` gives what `forward`
     would return without a state, and here gets the `[B, core.hidden_size]` outputs of the memory.
-    The policies of `models` have both. `forward` serves rollouts, `forward_sequence` training. The
-    memory computes in the precision of its parameters, under autocast too.
+    `encode_observations(obs)` and `decode_actions(features)` are other names for them. The policies
+    of `models` have both. `forward` serves rollouts, `forward_sequence` training. The memory
+    computes in the precision of its parameters, under autocast too.
     """
 
     def __init__(self, policy: nn.Module, core: RecurrentCore) -> None:
         super().__init__()
-        _check_encoder(policy)
+        self._encode, self._decode = _parts_of(policy)  # names: methods would tie a copy to this
         self.policy: Any = policy
         self.core = core
 
     def forward(self, observations: Observations, state: State = None) -> tuple[Any, ...]:
-        features = self.policy.encode(observations)
+        features = getattr(self.policy, self._encode)(observations)
         if torch.is_autocast_enabled(features.device.type):
             with torch.autocast(features.device.type, enabled=False):
                 outputs, state = self.core.step(features.float(), state)
         else:
             outputs, state = self.core.step(features, state)
-        return (*self.policy.decode(outputs), state)
+        return (*getattr(self.policy, self._decode)(outputs), state)
 
     def forward_sequence(
         self, observations: Observations, state: State, resets: Tensor | None
     ) -> tuple[Any, ...]:
         """Take observations `[S, T, ...]`; return outputs `[S*T, ...]` and a state `[S, ...]`."""
         segments, horizon = _first_tensor(observations).shape[:2]
-        features = self.policy.encode(map_state(lambda x: x.flatten(0, 1), observations))
+        rows = map_state(lambda x: x.flatten(0, 1), observations)
+        features = getattr(self.policy, self._encode)(rows)
         features = features.reshape(segments, horizon, -1)
         if torch.is_autocast_enabled(features.device.type):
             with torch.autocast(features.device.type, enabled=False):
                 outputs, state = self.core.sequence(features.float(), state, resets)
         else:
             outputs, state = self.core.sequence(features, state, resets)
-        return (*self.policy.decode(outputs.flatten(0, 1)), state)
+        return (*getattr(self.policy, self._decode)(outputs.flatten(0, 1)), state)
 
 
 class LSTMWrapper(RecurrentWrapper):
     """Give a policy that has `encode` and `decode` an LSTM in between.
 
-    The cell of rollouts and the fused LSTM of training are the same parameters. `hidden_size` is
-    what `policy.decode` takes; by default as wide as the features that `policy.encode` gives.
+    The cell of rollouts and the fused LSTM of training are the same parameters. `input_size` is the
+    width of the features that `policy.encode` gives, and need not be given. `hidden_size` is what
+    `policy.decode` takes; by default as wide as the features.
     """
 
-    def __init__(self, env: Any, policy: nn.Module, hidden_size: int | None = None) -> None:
-        _check_encoder(policy)
+    def __init__(
+        self,
+        env: Any,
+        policy: nn.Module,
+        input_size: int | None = None,
+        hidden_size: int | None = None,
+    ) -> None:
         width = feature_size(policy, policy_spaces(env).observation)
+        if input_size not in (None, width):
+            raise UsageError(
+                f"`input_size` must be {width}, the width of the features of "
+                f"{type(policy).__name__}, but got {input_size}. Try hidden_size={input_size}."
+            )
         super().__init__(policy, LSTM(width, width if hidden_size is None else hidden_size))
 
 
 def feature_size(policy: Any, layout: ObservationLayout) -> int:
     """Return the width of what `policy.encode` gives, by asking it about two rows of zeros."""
+    encode, _ = _parts_of(policy)
     parameter = next(policy.parameters(), None)
     device = None if parameter is None else parameter.device
     rows = torch.zeros(2, *layout.shape, dtype=torch_dtype(layout.dtype), device=device)
-    with torch.no_grad():
-        features = policy.encode(unflatten_observations(rows, layout))
+    inputs = unflatten_observations(rows, layout)
+    try:
+        with torch.no_grad():
+            features = getattr(policy, encode)(inputs)
+    except RuntimeError as error:
+        if not _is_mismatch(error):
+            raise
+        raise _mismatch(error, encode, inputs) from error
     if not isinstance(features, Tensor) or features.dim() != 2 or features.shape[0] != 2:
         raise UsageError(
-            f"`encode` must return features of shape (2, width) for two rows, but got "
+            f"`{encode}` must return features of shape (2, width) for two rows, but got "
             f"{described(features)}."
         )
     return features.shape[1]
 
 
-def _check_encoder(policy: nn.Module) -> None:
+def _parts_of(policy: nn.Module) -> tuple[str, str]:
+    """Return the names of the methods before and after a memory; UsageError if one is missing."""
     missing = [name for name in ("encode", "decode") if not hasattr(policy, name)]
+    others = "encode_observations", "decode_actions"
+    if missing and all(hasattr(policy, name) for name in others) and not is_in_halves(type(policy)):
+        return others
     if missing:
         raise UsageError(
             f"`policy` must have `encode(obs)` and `decode(features)`, but {type(policy).__name__} "
             f"has no `{missing[0]}`. Try splitting its `forward` in two where the memory belongs."
         )
+    return "encode", "decode"

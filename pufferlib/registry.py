@@ -13,13 +13,13 @@ import inspect
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pufferlib import config
 from pufferlib.emulation import creator_of
-from pufferlib.errors import UnknownNameError, UsageError, unknown_name
+from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted, unknown_name
 from pufferlib.native import NativeCreator
 from pufferlib.ocean.environment import OCEAN_REGISTRY
 
@@ -47,6 +47,22 @@ class Family(NamedTuple):
     module: str  # with `find(name)` and `names()`, see pufferlib.integrations
 
 
+# families without a module here: the package, and how to make its envs ("" where nothing does)
+_EMULATE = "pufferlib.emulate(env)"
+_ELSEWHERE = {
+    "atari": ("ale-py", 'pufferlib.make("gym-ale_py:ALE/Pong-v5")'),
+    "minigrid": ("minigrid", 'pufferlib.make("gym-minigrid:MiniGrid-Empty-8x8-v0")'),
+    "nethack": ("nle", 'pufferlib.make("gym-nle:NetHackScore-v0")'),
+    "minihack": ("minihack", 'pufferlib.make("gym-minihack:MiniHack-Room-5x5-v0")'),
+    "crafter": ("crafter", _EMULATE),
+    "griddly": ("griddly", _EMULATE),
+    "magent": ("magent2", _EMULATE),
+    "neuralmmo": ("nmmo", _EMULATE),
+    "procgen": ("envpool", ""),
+    "microrts": ("gym-microrts", ""),
+    "pokemon": ("pyboy", ""),
+    "gpudrive": ("gpudrive", ""),
+}
 FAMILIES = {
     "gym": Family("every id of Gymnasium", "pufferlib.integrations.gymnasium"),
     "pettingzoo": Family("PettingZoo and MPE2", "pufferlib.integrations.pettingzoo"),
@@ -65,12 +81,12 @@ def register(
     the same id replaces the earlier one.
     """
     if not isinstance(id, str) or not plain(id):
-        raise UsageError(f"`id` must be a name, but got {id!r}.")
+        raise UsageError(f"`id` must be a name, but got {quoted(id)}.")
     if not callable(entry_point) and (
         not isinstance(entry_point, str) or entry_point.count(":") != 1
     ):
         raise UsageError(
-            f'`entry_point` must be a callable or "module:Object", but got {entry_point!r}.'
+            f'`entry_point` must be a callable or "module:Object", but got {quoted(entry_point)}.'
         )
     _registered[plain(id)] = {"id": id, "entry_point": entry_point, "kwargs": dict(kwargs or {})}
 
@@ -106,7 +122,7 @@ def families() -> dict[str, str]:
 def find(name: str) -> EnvSpec:
     """Return the entry for `name`; an UnknownNameError offers the nearest names."""
     if not isinstance(name, str):
-        raise UsageError(f"`name` must be the name of an environment, but got {name!r}.")
+        raise UsageError(f"`name` must be the name of an environment, but got {quoted(name)}.")
     wanted = plain(name)
     if wanted in _registered:
         return _spec(_registered[wanted]["id"], _registered[wanted])
@@ -134,7 +150,9 @@ def find_or_load(name: str) -> EnvSpec:
     if is_path and plain(name).partition("-")[0] not in FAMILIES:  # `gym-module:id` is a name
         entry_point = _loaded(name)
         if not callable(entry_point):
-            raise UsageError(f"`{name}` must be the class or a factory of envs, but is neither.")
+            raise UsageError(
+                f"{quoted(name)} must be the class or a factory of envs, but is neither."
+            )
         return EnvSpec(name, entry_point)
     return find(name)
 
@@ -167,8 +185,7 @@ def make(
     envs, workers = resolve_sizes(
         num_envs, num_workers, envs_per_worker, default or DEFAULT_NUM_ENVS
     )
-    if not isinstance(spec.entry_point, NativeCreator):
-        check_settings(spec, settings)
+    check_settings(spec, settings)
     options = {**(vec or {}), **({"double_buffer": True} if double_buffer else {})}
     vecenv = _vecenv(Recipe(spec.id, spec.entry_point, settings, envs, workers), backend, options)
     return _named(vecenv, spec.id, seed)
@@ -306,7 +323,7 @@ def resolve_sizes(
     }
     for name, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise UsageError(f"`{name}` must be a whole number, but got {value!r}.")
+            raise UsageError(f"`{name}` must be a whole number, but got {quoted(value)}.")
         if value is not None and value < 1:
             raise UsageError(f"`{name}` must be at least 1, but got {value}.")
     if envs_per_worker is None:
@@ -342,16 +359,25 @@ def _spec(id: str, entry: Mapping[str, Any]) -> EnvSpec:
 
 def check_settings(spec: EnvSpec, settings: dict[str, Any]) -> None:
     """Raise for the first setting that `entry_point` does not take, with the nearest it does."""
+    if isinstance(spec.entry_point, NativeCreator):
+        _check_names(spec.id, settings, spec.entry_point.param_names)
+        return
     try:
         params = inspect.signature(spec.entry_point).parameters
     except ValueError:  # a class of C code may not tell
         return
     if any(param.kind is param.VAR_KEYWORD for param in params.values()):
         return
-    known = [name for name in params if name != "buf"]
+    _check_names(spec.id, settings, [name for name in params if name != "buf"])
+
+
+def _check_names(id: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise for the first setting that is not `known`; it may be an option of `make` misspelt."""
+    own = list(inspect.signature(make).parameters)[1:-1]
     for name in settings:
         if name not in known:
-            raise unknown_name(f"param of `{spec.id}`", name, known)
+            candidates = [*own, *known] if nearest(name, own) else known
+            raise unknown_name(f"param of `{id}`", name, candidates)
 
 
 def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -364,7 +390,8 @@ def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
         loaded: Callable[..., Any] = operator.attrgetter(attribute)(module)
     except Exception as error:  # whatever a stranger's module does when it is imported
         raise UsageError(
-            f"`entry_point` must name an importable object, but got {entry_point!r}: {error}"
+            f"`entry_point` must name an importable object, but got {quoted(entry_point)}: "
+            f"{one_line(error)}"
         ) from error
     return loaded
 
@@ -384,7 +411,14 @@ def _unknown(name: str) -> UnknownNameError:
     same = [id for id in known if _without_version(id.partition("-")[2]) == wanted]
     if same:
         listed = " or ".join(f"`{id}`" for id in same)
-        return UnknownNameError(f"Unknown environment `{name}`. Did you mean {listed}?", same)
+        return UnknownNameError(f"Unknown environment {quoted(name)}. Did you mean {listed}?", same)
+    family = plain(name).partition("-")[0]
+    if family in _ELSEWHERE:
+        package, way = _ELSEWHERE[family]
+        hint = f"Try pip install {package}, then {way}." if way else "It has no names here yet."
+        return UnknownNameError(
+            f"Unknown environment `{name}`: envs of {family} come with {package}. {hint}"
+        )
     return unknown_name("environment", name, [*list_envs(), *known])
 
 
@@ -411,7 +445,7 @@ def _load_offers() -> None:
         except Exception as error:  # a stranger's package must not stop this one
             warnings.warn(
                 f"`{offer.value}` of the entry points `{ENTRY_POINT_GROUP}` is left out: it raised "
-                f"{type(error).__name__}: {' '.join(str(error).split())}",
+                f"{type(error).__name__}: {one_line(error)}",
                 stacklevel=2,
             )
         for key, entry in _registered.items():

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pufferlib import checkpoint
+from pufferlib import checkpoint, playing
 from pufferlib.async_rollout import AsyncRollout
-from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.checkpoint import Form
+from pufferlib.episodes import EpisodeWindow
+from pufferlib.errors import CheckpointError, NonFiniteError, UsageError, one_line, quoted
 from pufferlib.pytorch import map_state, unwrapped
 from pufferlib.rollout import Carry, take_batches
 from pufferlib.selfplay import SelfPlay
@@ -28,8 +30,19 @@ if TYPE_CHECKING:
 
 
 def save(run: PuffeRL, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
-    """Write a run to one file; all processes must call this."""
+    """Write a run to one file; all processes must call this.
+
+    What `load` would refuse since it is not finite is not saved: a NonFiniteError where the run is
+    to stop for that, else a CheckpointError.
+    """
     tensors, facts = tensors_of(run), facts_of(run)  # all processes have a part in them
+    for name in _finite_names(run, tensors):
+        if not tensors[name].isfinite().all():
+            kind = NonFiniteError if run.config.on_nan == "stop" else CheckpointError
+            raise kind(
+                f"`{name}` must be finite to be saved, but is not after iteration {run.iteration}. "
+                "Try a lower learning_rate, or a larger adam_eps"
+            )
     if run.world.is_first:
         checkpoint.save(path, tensors, facts, metadata)
 
@@ -47,6 +60,7 @@ def tensors_of(run: PuffeRL) -> dict[str, Tensor]:
         join = run.world.join_rows
         tensors["env/state"] = join(torch.from_numpy(env_state))
         tensors["carry/resets"] = join(run._carry.resets)
+        tensors["carry/has_ended"] = join(torch.from_numpy(run._window.has_ended))
         tensors |= checkpoint.pack(map_state(join, run._carry.state), "state/")[1]
     if "reward_norm/returns" in tensors:
         tensors["reward_norm/returns"] = run.world.join_rows(tensors["reward_norm/returns"])
@@ -66,6 +80,13 @@ def _modules(run: PuffeRL) -> dict[str, nn.Module]:
     return {name: part for name, part in parts.items() if part is not None}
 
 
+def _finite_names(run: PuffeRL, tensors: Iterable[str]) -> list[str]:
+    """Return the names of a checkpoint's tensors that must be finite."""
+    parts = {f"{name}/": checkpoint.finite_names(part) for name, part in _modules(run).items()}
+    learnt = {prefix + key for prefix, keys in parts.items() for key in keys}
+    return [name for name in tensors if name in learnt or name.startswith("optimizer/")]
+
+
 def facts_of(run: PuffeRL) -> dict[str, Any]:
     """Return all else of a run, as JSON values; all processes must call this."""
     own = {} if run._self_play is None else {"self_play": run._self_play.facts()}
@@ -75,9 +96,10 @@ def facts_of(run: PuffeRL) -> dict[str, Any]:
         "steps": run.steps,
         "uptime": run.uptime,
         "learning_rate": run.learning_rate,
-        "episode_log": run._episode_log,
+        "episodes": run._window.rollouts,
         "state": checkpoint.pack(run._carry.state, "state/")[0],
         "train": asdict(run.config),
+        **playing.facts_of(run.policy, run.spaces),
     }
 
 
@@ -92,9 +114,12 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
     }
     facts, had_rollout = facts_of(run), run._has_rollout
     most = _most_bytes(run, before)
-    saved = checkpoint.load(path, None if weights_only else most)
+    saved = checkpoint.load(
+        path,
+        None if weights_only else most,
+        lambda forms: _check_forms(run, forms, weights_only),
+    )
     try:
-        _check_modules(run, saved.tensors, weights_only)
         if weights_only:
             _restore_modules(run, saved.tensors, ("policy", "observation_norm"))
         else:
@@ -105,8 +130,8 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
         if isinstance(error, CheckpointError):
             raise
         kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-        reason = " ".join(f"{kind}{error}".split())
-        raise CheckpointError(f"{path} does not fit this run: {reason:.300}") from error
+        reason = one_line(f"{kind}{error}")
+        raise CheckpointError(f"{one_line(path)} does not fit this run: {reason}") from error
     return saved.metadata
 
 
@@ -121,7 +146,6 @@ def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:
 
 def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     iteration, steps = (checkpoint.counter(facts, name) for name in ("iteration", "steps"))
-    episode_log = {str(name): float(value) for name, value in facts["episode_log"].items()}
     for name in ("rng/order", "rng/torch", *(["rng/sample"] * (run.device.type == "cpu"))):
         checkpoint.check_rng(tensors[name])
     if run._self_play is not None:
@@ -132,8 +156,8 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any
     kind = facts["train"]["optimizer"]
     if kind != run.config.optimizer:
         raise CheckpointError(
-            f"`optimizer` must be {kind!r:.50} to go on from this checkpoint, but is "
-            f"{run.config.optimizer!r}. Try weights_only=True."
+            f"`optimizer` must be {quoted(kind)} to go on from this checkpoint, but is "
+            f"`{run.config.optimizer}`. Try weights_only=True."
         )
     checkpoint.restore_optimizer(run.optimizer, tensors)
     run._order_rng.set_state(tensors["rng/order"])
@@ -141,12 +165,27 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any
     torch.set_rng_state(tensors["rng/torch"])
     run.iteration, run.steps = iteration, steps
     run.learning_rate = checkpoint.number(facts, "learning_rate")
-    run._episode_log = episode_log
+    run._window = _window(run, tensors, facts)
     run._has_rollout = False
     if isinstance(run.rollout, AsyncRollout):
         run.rollout.forget()  # what is half-way belongs to the run that was here before
     run._uptime = checkpoint.number(facts, "uptime")
     run._started = run._last_log = run._last_evaluate = time.perf_counter()
+
+
+def _window(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> EpisodeWindow:
+    """Return the last episodes; envs that begin new ones must end them before scores count."""
+    window = EpisodeWindow(run.env.num_agents)
+    rollouts = facts.get("episodes", [])  # files of older versions have none
+    if not isinstance(rollouts, list) or len(rollouts) > window.size:
+        raise CheckpointError(f"`episodes` must be a list of at most {window.size} rollouts.")
+    for rollout in rollouts:
+        if checkpoint.number(rollout, "episodes") < 1:
+            raise CheckpointError("`episodes` of a rollout must be at least 1.")
+        window.add({str(name): float(value) for name, value in rollout.items()})
+    if "env/state" in tensors and "carry/has_ended" in tensors:
+        window.has_ended[:] = run.world.own_rows(tensors["carry/has_ended"]).numpy()
+    return window
 
 
 def _resume_env(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -200,11 +239,11 @@ def _resume_pool(
     return kept
 
 
-def _check_modules(run: PuffeRL, tensors: Mapping[str, Tensor], weights_only: bool) -> None:
-    """Raise unless the file has the parameters and statistics of this run, and no others."""
+def _check_forms(run: PuffeRL, forms: Mapping[str, Form], weights_only: bool) -> None:
+    """Raise unless a file claims to have the parameters and statistics of this run, no others."""
     own = _modules(run)
     for option, name in (("norm_obs", "observation_norm"), ("norm_reward", "reward_norm")):
-        is_there = any(key.startswith(f"{name}/") for key in tensors)
+        is_there = any(key.startswith(f"{name}/") for key in forms)
         if is_there != (name in own) and not (weights_only and option == "norm_reward"):
             raise CheckpointError(
                 f"`{option}` must be {str(is_there).lower()} to go on from this checkpoint, "
@@ -212,7 +251,7 @@ def _check_modules(run: PuffeRL, tensors: Mapping[str, Tensor], weights_only: bo
             )
     for name in ("policy", "observation_norm"):
         if name in own:
-            checkpoint.check_module(own[name], tensors, f"{name}/")
+            checkpoint.check_form(own[name], forms, f"{name}/")
 
 
 def _restore_modules(run: PuffeRL, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:

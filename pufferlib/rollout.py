@@ -6,7 +6,7 @@ j-th stretch of slot n. Everything is stored once, where the policy's device is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,8 @@ from pufferlib.pytorch import (
 )
 
 if TYPE_CHECKING:
-    from pufferlib.config import BatchShape
+    from pufferlib.batches import BatchShape
+    from pufferlib.normalisation import ObservationNorm
     from pufferlib.profiling import Profiler
     from pufferlib.vectorization import Batch, VectorEnv
 
@@ -54,7 +55,7 @@ class Rollout:
             *cells, *action.shape, dtype=torch_dtype(action.dtype), device=device
         )
         self.action_masks = (
-            torch.ones(*cells, sum(action.nvec), dtype=torch.bool, device=device)
+            torch.ones(*cells, action.mask_width, dtype=torch.bool, device=device)
             if has_action_masks
             else None
         )
@@ -67,8 +68,9 @@ class Rollout:
         self.resets = torch.zeros(cells, dtype=torch.bool, device=device)  # an episode begins
         self.masks = torch.ones(cells, dtype=torch.bool, device=device)
         self.bootstrap = torch.zeros(shape.segments, device=device)
-        slots = torch.arange(shape.segments, device=device) % num_slots
-        self.agent_ids = slots % spaces.num_agents  # [S]: which agent of its env each segment is
+        # [S]: the slot of each segment, and which agent of its env that is
+        self.slots = torch.arange(shape.segments, device=device) % num_slots
+        self.agent_ids = self.slots % spaces.num_agents
         self.states: list[State] = [None] * self.num_stretches  # before each stretch, [N, ...]
         self.all_present = True  # no slot was ever masked: losses may skip the masks
 
@@ -86,25 +88,28 @@ class Rollout:
         slots = part.view(self.num_slots, self.num_stretches, self.horizon)
         return slots.transpose(0, 1).flatten(0, 1)
 
-    # Segments are counted over all processes as if one had all slots, rank by rank.
+    # Segments, and steps of them, are counted over all processes as if one had all slots, rank by
+    # rank. A unit is what minibatches are drawn from: `per_segment` of them make a segment.
 
-    def is_own(self, segments: Tensor, world: World) -> Tensor:
-        """Return which of some segments of all processes are this one's."""
+    def is_own(self, units: Tensor, world: World, per_segment: int = 1) -> Tensor:
+        """Return which of some units of all processes are this one's."""
+        segments = units // per_segment
         return segments % (self.num_slots * world.size) // self.num_slots == world.rank
 
-    def own_segments(self, segments: Tensor, world: World) -> Tensor:
-        """Return the rows here of those segments of all processes that are this one's."""
+    def own_units(self, units: Tensor, world: World, per_segment: int = 1) -> Tensor:
+        """Return the numbers here of those units of all processes that are this one's."""
         if world.size == 1:
-            return segments
-        own = segments[self.is_own(segments, world)]
-        stretch, slot = own // (self.num_slots * world.size), own % self.num_slots
-        return stretch * self.num_slots + slot
+            return units
+        own = units[self.is_own(units, world, per_segment)]
+        segments = own // per_segment
+        stretch, slot = segments // (self.num_slots * world.size), segments % self.num_slots
+        return (stretch * self.num_slots + slot) * per_segment + own % per_segment
 
-    def join_segments(self, part: Tensor, world: World) -> Tensor:
-        """Return what each process has for its segments [S] as one tensor for all of them."""
+    def join_units(self, part: Tensor, world: World) -> Tensor:
+        """Return what each process has for its units [S * per_segment] as one tensor for all."""
         if world.size == 1:
             return part
-        rows = world.join_rows(part).view(world.size, self.num_stretches, self.num_slots)
+        rows = world.join_rows(part).view(world.size, self.num_stretches, -1)
         return rows.transpose(0, 1).flatten()
 
     def initial_state(self) -> State:
@@ -159,13 +164,13 @@ def collect(
     *,
     generator: torch.Generator,
     profiler: Profiler,
-    normalise: Callable[[Tensor], Tensor] | None = None,
+    normalise: ObservationNorm | None = None,
 ) -> Carry:
     """Fill `rollout` with the next steps of every slot, as the env gives them.
 
-    The policy sees observations through `normalise`. Each batch must hold all slots in order; where
-    the env steps by halves, one half steps while the policy looks at the other, and nothing is
-    under way before and after.
+    The policy sees observations through `normalise`, and they are stored as it sees them. Each
+    batch must hold all slots in order; where the env steps by halves, one half steps while the
+    policy looks at the other, and nothing is under way before and after.
     """
     device = rollout.values.device
     num_slots = rollout.num_slots
@@ -210,8 +215,11 @@ def collect(
                     masks = part.batch.masks
                     if not masks.all():
                         rollout.all_present = False
+                    rollout.masks[rows, t] = present = _to(device, masks)
+                    if normalise is not None:
+                        normalise.note(observations, present)
+                        observations = normalise(observations)
                     rollout.observations[rows, t] = observations
-                    rollout.masks[rows, t] = _to(device, masks)
                     rollout.resets[rows, t] = part.resets
                     action_masks = None
                     if rollout.action_masks is not None:
@@ -219,8 +227,7 @@ def collect(
                         action_masks = _to(device, vecenv.action_masks[part.slots])
                         rollout.action_masks[rows, t] = action_masks
                 with in_forward:
-                    seen = observations if normalise is None else normalise(observations)
-                    output = policy_step(policy, seen, part.state, spaces)
+                    output = policy_step(policy, observations, part.state, spaces)
                     actions, logprobs = sample(output, spaces.action, action_masks, generator)
                     part.state = output.state
                 with in_store:
@@ -230,6 +237,8 @@ def collect(
                 with in_env:
                     vecenv.send(env_actions(output, spaces.action, actions).cpu().numpy())
                 cells[number] = rows, t
+            if normalise is not None:
+                normalise.end_step()
     for number, part in enumerate(parts):
         absorb(number, part)
     starts = zip(*(part.starts for part in parts), strict=True)
@@ -257,7 +266,7 @@ def _final_values(
     spaces: PolicySpaces,
     part: _Part,
     device: torch.device,
-    normalise: Callable[[Tensor], Tensor] | None,
+    normalise: ObservationNorm | None,
 ) -> Tensor:
     """Return the values of the final observations of a part, 0 where none was truncated."""
     truncations = part.batch.truncations
@@ -315,78 +324,96 @@ class Minibatch(NamedTuple):
 def minibatches(
     rollout: Rollout,
     advantages: Tensor,
-    size: int,
+    returns: Tensor,
+    shape: BatchShape,
     generator: torch.Generator,
     world: World = ALONE,
 ) -> Iterator[Minibatch]:
-    """Yield all segments in random order, `size` at a time.
+    """Yield all segments or steps in random order, in `shape.minibatches` parts.
 
-    With several processes `size` counts the segments of all, drawn alike everywhere, and each
-    process gets those that are its own, which may be none.
+    With several processes the parts are those of all of them, drawn alike everywhere, and each
+    process gets what is its own, which may be nothing.
     """
-    total = len(advantages) * world.size
+    per_segment = shape.horizon if shape.by_step else 1
+    total = len(advantages) * per_segment * world.size
     order = torch.randperm(total, generator=generator).to(advantages.device)
-    returns, initial = advantages + rollout.values, rollout.initial_state()
-    own = [rollout.own_segments(chosen, world) for chosen in torch.split(order, size)]
-    for chosen, moments in zip(own, _joined_moments(rollout, advantages, own, world), strict=True):
-        yield take(rollout, chosen, advantages, returns, initial)._replace(moments=moments)
+    initial = rollout.initial_state()
+    parts = order.tensor_split(shape.minibatches)
+    own = [rollout.own_units(part, world, per_segment) for part in parts]
+    joined = _joined_moments(rollout, advantages, own, world, shape.by_step)
+    for chosen, moments in zip(own, joined, strict=True):
+        minibatch = take(rollout, chosen, advantages, returns, initial, shape.by_step)
+        yield minibatch._replace(moments=moments)
 
 
 def prioritised_minibatches(
     rollout: Rollout,
     advantages: Tensor,
-    size: int,
-    count: int,
+    returns: Tensor,
+    shape: BatchShape,
     generator: torch.Generator,
     world: World = ALONE,
     *,
     alpha: float,
     beta: float,
 ) -> Iterator[Minibatch]:
-    """Yield `count` minibatches of `size` segments, those of large advantages more often.
+    """Yield `shape.minibatches` parts of equal size, with large advantages more often.
 
-    A segment is drawn, with replacement, with odds of its mean |advantage| to the power of `alpha`.
-    Its weight, (segments * odds) ** -beta, makes up for that: at beta 1 the weighted mean over a
-    minibatch is that over the rollout, on average (Schaul et al. 2016).
+    A segment or step is drawn, with replacement, with odds of its mean |advantage| to the power of
+    `alpha`. Its weight, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted
+    mean over a minibatch is that over the rollout, on average (Schaul et al. 2016).
     """
-    segments = len(advantages) * world.size
+    per_segment = shape.horizon if shape.by_step else 1
     # drawn on the CPU, like every order: the same whatever the device
-    sizes = rollout.join_segments(advantages.abs().mean(1).cpu(), world)
+    sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
+    sizes = rollout.join_units(sizes, world)
     odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
     odds = odds / odds.sum()
-    weights = ((segments * odds) ** -beta).float().to(advantages.device)
-    returns, initial = advantages + rollout.values, rollout.initial_state()
-    drawn = torch.multinomial(odds, count * size, replacement=True, generator=generator)
-    parts = torch.split(drawn.to(advantages.device), size)
-    own = [rollout.own_segments(part, world) for part in parts]
-    joined = _joined_moments(rollout, advantages, own, world)
-    for part, chosen, moments in zip(parts, own, joined, strict=True):
-        minibatch = take(rollout, chosen, advantages, returns, initial)
-        picked = weights[part[rollout.is_own(part, world)]]
-        yield minibatch._replace(weights=picked.unsqueeze(1), moments=moments)
+    weights = ((len(odds) * odds) ** -beta).float().to(advantages.device)
+    initial, each = rollout.initial_state(), len(odds) // shape.minibatches
+    drawn = torch.multinomial(odds, shape.minibatches * each, replacement=True, generator=generator)
+    parts = torch.split(drawn.to(advantages.device), each)
+    own = [rollout.own_units(part, world, per_segment) for part in parts]
+    picked = [weights[part[rollout.is_own(part, world, per_segment)]] for part in parts]
+    joined = _joined_moments(rollout, advantages, own, world, shape.by_step, picked)
+    for chosen, weight, moments in zip(own, picked, joined, strict=True):
+        minibatch = take(rollout, chosen, advantages, returns, initial, shape.by_step)
+        yield minibatch._replace(weights=weight.unsqueeze(1), moments=moments)
 
 
 def _joined_moments(
-    rollout: Rollout, advantages: Tensor, own: list[Tensor], world: World
+    rollout: Rollout,
+    advantages: Tensor,
+    own: list[Tensor],
+    world: World,
+    by_step: bool,
+    weights: list[Tensor] | None = None,
 ) -> Sequence[Tensor | None]:
     """Return the moments of the advantages of each minibatch, by one exchange for all of them."""
     if world.size == 1:
         return [None] * len(own)
-    moments = [
-        moments_of(advantages[rows], None if rollout.all_present else rollout.masks[rows])
-        for rows in own
-    ]
+    moments = []
+    for number, chosen in enumerate(own):
+        masks = None if rollout.all_present else _picked(rollout.masks, chosen, by_step)
+        weight = None if weights is None else weights[number].unsqueeze(1)
+        moments.append(moments_of(_picked(advantages, chosen, by_step), masks, weight))
     return list(world.sum_(torch.stack(moments)))
 
 
 def take(
-    rollout: Rollout, chosen: Tensor, advantages: Tensor, returns: Tensor, initial: State
+    rollout: Rollout,
+    chosen: Tensor,
+    advantages: Tensor,
+    returns: Tensor,
+    initial: State,
+    by_step: bool = False,
 ) -> Minibatch:
-    """Return the segments whose numbers are `chosen`."""
+    """Return the segments whose numbers are `chosen`, or steps of them as segments of one step."""
 
     def pick(part: Tensor) -> Tensor:
-        return part.index_select(0, chosen)
+        return _picked(part, chosen, by_step)
 
+    segments = chosen // rollout.horizon if by_step else chosen
     return Minibatch(
         observations=pick(rollout.observations),
         actions=pick(rollout.actions),
@@ -397,9 +424,16 @@ def take(
         resets=pick(rollout.resets),
         masks=None if rollout.all_present else pick(rollout.masks),
         action_masks=None if rollout.action_masks is None else pick(rollout.action_masks),
-        state=map_state(pick, initial),
-        agent_ids=pick(rollout.agent_ids),
+        state=map_state(lambda part: part.index_select(0, segments), initial),
+        agent_ids=rollout.agent_ids.index_select(0, segments),
     )
+
+
+def _picked(part: Tensor, chosen: Tensor, by_step: bool) -> Tensor:
+    """Return rows [M, T, ...] of a part [S, T, ...], or its steps [M, 1, ...]."""
+    if by_step:
+        return part.flatten(0, 1).index_select(0, chosen).unsqueeze(1)
+    return part.index_select(0, chosen)
 
 
 def _to(device: torch.device, array: Any) -> Tensor:

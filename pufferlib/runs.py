@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from pufferlib.config import Config
-from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
 from pufferlib.files import link_atomically, read_regular, remove_unfinished, write_atomically
 
 CONFIG, LOG, LATEST, BEST = "config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"
@@ -73,7 +73,7 @@ class Run:
         except BlockingIOError:
             os.close(file)
             raise UsageError(
-                f"`{self.folder}` must be a run that no other process trains, but one does."
+                f"{quoted(self.folder)} must be a run that no other process trains, but one does."
             ) from None
         except OSError:  # a disk without locks: then we must trust the user
             pass
@@ -93,14 +93,16 @@ class Run:
 
     # ---- Checkpoints -----------------------------------------------------------------------------
 
-    def save(self, trainer: Saves, log: Mapping[str, float]) -> None:
+    def save(self, trainer: Saves, log: Mapping[str, float], settled: bool = True) -> None:
         """Save what the trainer is now, whose last iteration gave `log`.
 
-        Raises CheckpointError where that is impossible; what was saved before is then still there.
+        Until its scores are `settled` none is kept, and the latest is the best. Raises
+        CheckpointError where that is impossible; what was saved before is then still there.
         """
-        score = self._score(log)
+        score = self._score(log) if settled else None
         is_best = score is not None and (self.best_score is None or score > self.best_score)
         best = score if is_best else self.best_score
+        is_best = is_best or (not settled and best is None)
         metadata = {"run": {"score": score, "best": best}}
         numbered = self.folder / f"iteration-{trainer.iteration:06d}.safetensors"
         path = numbered if self.keep else self.latest
@@ -116,7 +118,7 @@ class Run:
             self._remove_old(trainer.iteration)
         except OSError as error:
             raise CheckpointError(
-                f"cannot write to {self.folder}: {error.strerror or error}"
+                f"cannot write to {one_line(self.folder)}: {error.strerror or error}"
             ) from error
 
     def _score(self, log: Mapping[str, float]) -> float | None:
@@ -138,7 +140,8 @@ class Run:
 
     def candidates(self) -> list[Path]:
         """Return the checkpoints to try to go on from, the best choice first."""
-        return [path for path in (self.latest, *self.numbered()) if path.exists()]
+        paths = (self.latest, *self.numbered(), self.folder / BEST)
+        return [path for path in paths if path.exists()]
 
     def note_resume(self, path: Path, metadata: Any) -> None:
         """Take over the best score so far from the checkpoint that the run goes on from."""
@@ -159,7 +162,7 @@ class Run:
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(
-                f"`{self.folder}` must be a folder that can be written, but: {reason}."
+                f"{quoted(self.folder)} must be a folder that can be written, but: {reason}."
             ) from error
 
     def read_config(self) -> Config:
@@ -170,16 +173,17 @@ class Run:
                 raise ValueError("its config names no environment")
             return Config.from_dict(values)
         except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())
             raise UsageError(
-                f"`{self.folder}` must be the folder of a run, but {reason}."
+                f"{quoted(self.folder)} must be the folder of a run, but {one_line(error)}."
             ) from None
 
     def check_own(self) -> None:
         """Raise if what will be added to is a link: it could lead anywhere."""
         for name in (LOG, "tensorboard"):
             if (self.folder / name).is_symlink():
-                raise UsageError(f"`{self.folder / name}` must lie in the run, but is a link.")
+                raise UsageError(
+                    f"{quoted(self.folder / name)} must lie in the run, but is a link."
+                )
 
 
 def _number(path: Path) -> int:
@@ -224,10 +228,10 @@ def create(config: Config, launch: str | None = None) -> Run:
             return run
     except OSError as error:
         raise UsageError(
-            f"`--train.run-dir` must be a folder that can be written, but got `{base}`: "
+            f"`--train.run-dir` must be a folder that can be written, but got {quoted(base)}: "
             f"{error.strerror}."
         ) from error
-    raise UsageError(f"`{base}` holds too many runs of this second.")
+    raise UsageError(f"{quoted(base)} holds too many runs of this second.")
 
 
 class Found(NamedTuple):
@@ -240,13 +244,15 @@ class Found(NamedTuple):
 def find(word: str, base: Path) -> Found | None:
     """Return the run that `word` names, a folder or a checkpoint in one; else None."""
     path = Path(word)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir it takes a name of any length
         return Found(Run(path), None)
-    if path.is_file() or path.suffix == ".safetensors":
-        if not path.is_file():
-            raise UsageError(f"`{word}` must be a checkpoint in the folder of a run, but is none.")
+    if os.path.isfile(path) or path.suffix == ".safetensors":
+        if not os.path.isfile(path):
+            raise UsageError(
+                f"{quoted(path)} must be a checkpoint in the folder of a run, but is not there."
+            )
         return Found(Run(path.parent), path)
-    if (base / word).is_dir():
+    if os.path.isdir(base / word):
         return Found(Run(base / word), None)
     return None
 
@@ -255,10 +261,12 @@ def newest(base: Path, name: str, with_checkpoint: bool = True) -> Run:
     """Return the run of env `name` in `base` that was trained last."""
     own = LATEST if with_checkpoint else CONFIG
     stamp = re.compile(re.escape(name.replace("/", "-")) + r"-\d{8}-\d{6}(-\d+)?")
-    folders = [path.parent for path in base.glob(f"*/{own}") if stamp.fullmatch(path.parent.name)]
+    held = base.glob(f"*/{own}") if os.path.isdir(base) else ()
+    folders = [path.parent for path in held if stamp.fullmatch(path.parent.name)]
     if not folders:
         raise UsageError(
-            f"`{base}` must hold a run of {name}, but has none. Try `puffer train {name}` first."
+            f"{quoted(base)} must hold a run of {name}, but has none. "
+            f"Try `puffer train {name}` first."
         )
     return Run(max(folders, key=_last_change))
 

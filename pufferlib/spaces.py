@@ -26,6 +26,11 @@ Kind: TypeAlias = Literal["box", "discrete", "multi_discrete", "multi_binary"]
 Noun: TypeAlias = Literal["observation", "action"]
 
 _INT32_MAX = 2**31 - 1
+_INT64_LIMIT = 2**62  # from which a start can be subtracted
+_MAX_CELLS = 1 << 24  # numbers of a space that comes from a file
+_MAX_BOUNDS = 1 << 16  # different bounds of a Box that are written to one
+_DTYPES = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+_DTYPES += ("float16", "float32", "float64")
 _WORD = 4  # bytes of one component of an action
 _INTEGERS = frozenset({int, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32})
 
@@ -77,6 +82,27 @@ class Leaf:
         """Whether any component has a lowest or highest value."""
         return bool(np.isfinite(self.lowest).any() or np.isfinite(self.highest).any())
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it has three axes of which two are at least 5 long, as pictures do."""
+        return self.kind == "box" and len(self.shape) == 3 and sorted(self.shape)[1] >= 5
+
+    @cached_property
+    def unit_range(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """What to subtract from an image or a Box of integers, and to divide it by, to get [0, 1].
+
+        None where nothing need be done: bounds within +-1, and bounds that are infinite or too wide
+        to say what will come, as those of an int32 are. Vectors of floats have none: theirs are
+        often wrong.
+        """
+        if self.kind != "box" or (self.dtype.kind == "f" and not self.is_image):
+            return None
+        low, high = self.lowest.astype(np.float64), self.highest.astype(np.float64)
+        span = high - low
+        if not (span < 2**16).all() or np.abs([low, high]).max() <= 1:
+            return None
+        return low, np.where(span > 0, span, 1)
+
 
 @dataclass(frozen=True)
 class _Layout:
@@ -98,14 +124,15 @@ class _Layout:
 
         Each row must be C-contiguous, as rows of `Buffers` are; the leading axes need not be.
         """
-        leading = self._leading(rows)
+        leading = self.leading(rows)
         if not self.structured:
             return rows.reshape(leading + leaf.shape)
         first = leaf.offset // self.dtype.itemsize
         last = first + leaf.nbytes // self.dtype.itemsize
         return rows[..., first:last].view(leaf.dtype).reshape(leading + leaf.shape)
 
-    def _leading(self, rows: NDArray[Any]) -> tuple[int, ...]:
+    def leading(self, rows: NDArray[Any]) -> tuple[int, ...]:
+        """Return the axes of `rows` before those of one row."""
         return rows.shape[: rows.ndim - len(self.shape)]
 
 
@@ -141,10 +168,24 @@ class ActionLayout(_Layout):
         """Number of discrete components."""
         return len(self.nvec)
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether rows hold the very numbers of the space: no start, no reals beside indices."""
+        return not any(self.starts) and not (self.nvec and self.num_continuous)
+
+    @property
+    def mask_width(self) -> int:
+        """Length of an action mask: a flag for each choice of each discrete component.
+
+        A Box alone has one. A row without any flag is that of an agent whose Box counts for
+        nothing in this step, as it waits for its turn.
+        """
+        return sum(self.nvec) or min(1, self.num_continuous)
+
     def split(self, actions: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the indices `[..., num_discrete]` and reals `[..., num_continuous]` as views."""
         num_words = self.num_discrete + self.num_continuous
-        words = actions.reshape(*self._leading(actions), num_words)
+        words = actions.reshape(*self.leading(actions), num_words)
         indices, reals = words[..., : self.num_discrete], words[..., self.num_discrete :]
         return indices.view(np.int32), reals.view(np.float32)
 
@@ -201,6 +242,86 @@ def action_layout(space: Space) -> ActionLayout:
     )
 
 
+# ---- Spaces in a file ----------------------------------------------------------------------------
+
+
+def space_to_json(space: Space) -> Any:
+    """Return `space` as JSON values, which `space_from_json` reads back."""
+    match space:
+        case gymnasium.spaces.Dict():
+            return {"dict": [[key, space_to_json(child)] for key, child in _children(space)]}
+        case gymnasium.spaces.Tuple():
+            return {"tuple": [space_to_json(child) for _, child in _children(space)]}
+        case gymnasium.spaces.Discrete():
+            return {"discrete": int(space.n), "start": int(space.start)}
+        case gymnasium.spaces.MultiDiscrete():
+            nvec, start = space.nvec.tolist(), space.start.tolist()
+            return {"multi_discrete": nvec, "start": start, "dtype": str(space.dtype)}
+        case gymnasium.spaces.MultiBinary():
+            return {"multi_binary": space.n if isinstance(space.n, int) else list(space.shape)}
+    assert isinstance(space, gymnasium.spaces.Box)
+    low, high = (_few_numbers(bounds) for bounds in (space.low, space.high))
+    return {"box": list(space.shape), "low": low, "high": high, "dtype": str(space.dtype)}
+
+
+def _few_numbers(bounds: NDArray[Any]) -> Any:
+    """Return one number where all are alike, else a list; None where that would be too long."""
+    if bounds.size and (bounds == bounds.flat[0]).all():
+        return bounds.flat[0].item()
+    return bounds.ravel().tolist() if bounds.size <= _MAX_BOUNDS else None
+
+
+def space_from_json(values: Any) -> Space:
+    """Return the space that `space_to_json` spelled; a ValueError or TypeError if it did not.
+
+    The values may come from a file that anyone can have written, so sizes are bounded.
+    """
+    kind = next(iter(values), None)
+    content = values[kind]
+    if kind == "dict":
+        return gymnasium.spaces.Dict([(key, space_from_json(child)) for key, child in content])
+    if kind == "tuple":
+        return gymnasium.spaces.Tuple([space_from_json(child) for child in content])
+    if kind == "discrete":
+        return gymnasium.spaces.Discrete(_small(content), start=_small(values["start"]))
+    if kind == "multi_discrete":
+        dtype = np.dtype(_dtype_name(values["dtype"], "iu"))
+        return gymnasium.spaces.MultiDiscrete(content, dtype.type, start=values["start"])
+    if kind == "multi_binary":
+        is_flat = isinstance(content, int)
+        shape = _shape([content] if is_flat else content)
+        return gymnasium.spaces.MultiBinary(shape[0] if is_flat else shape)
+    if kind != "box":
+        raise ValueError(f"no kind of space is called {kind!s:.50}")
+    shape, dtype = _shape(content), np.dtype(_dtype_name(values["dtype"], "biuf"))
+    if values["low"] is None or values["high"] is None:
+        raise ValueError(f"a Box of more than {_MAX_BOUNDS} different bounds is not saved")
+    low, high = (
+        np.broadcast_to(np.asarray(values[name], dtype).reshape(-1), math.prod(shape))
+        for name in ("low", "high")
+    )
+    return gymnasium.spaces.Box(low.reshape(shape), high.reshape(shape), dtype=dtype.type)
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    shape = tuple(_small(size) for size in sizes)
+    if min(shape, default=1) < 1 or math.prod(shape) > _MAX_CELLS:
+        raise ValueError(f"a space must have at most {_MAX_CELLS} numbers")
+    return shape
+
+
+def _small(number: Any) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or abs(number) >= 2**62:
+        raise ValueError("sizes of a space must be whole numbers")
+    return number
+
+
+def _dtype_name(name: Any, kinds: str) -> str:
+    if name not in _DTYPES or np.dtype(name).kind not in kinds:
+        raise ValueError(f"no dtype of a space is called {name!s:.50}")
+    return str(name)
+
+
 def largest_space(field: str, spaces: Mapping[Any, Space]) -> Space:
     """Return the smallest space that holds those of all agents, given by id; see PadAgents."""
     given = list(spaces.values())
@@ -222,11 +343,6 @@ def largest_space(field: str, spaces: Mapping[Any, Space]) -> Space:
         low[own] = np.minimum(low[own], space.low)
         high[own] = np.maximum(high[own], space.high)
     return gymnasium.spaces.Box(low, high, shape, given[0].dtype.type)
-
-
-def action_mask_width(space: Space) -> int:
-    """Return the length of an action mask: one flag for each choice of each discrete component."""
-    return sum(action_layout(space).nvec)
 
 
 def flatten_observation(layout: ObservationLayout, value: Any, out_row: NDArray[Any]) -> None:
@@ -255,14 +371,72 @@ def unflatten_observation(layout: ObservationLayout, rows: NDArray[Any]) -> Any:
     return _rebuilt(layout.space, map(restored, layout.leaves))
 
 
-def flatten_action(layout: ActionLayout, value: Any, out_row: NDArray[Any]) -> None:
+def flatten_action(layout: ActionLayout, value: Any, out_rows: NDArray[Any]) -> None:
     """Write one action of the space into its row, an array of the layout's shape.
 
+    Rows `[..., *shape]` take a batch, a value of the space whose leaves are `[..., *leaf.shape]`.
     Raises UsageError, naming the leaf, where shape, type or range do not fit.
     """
+    leading = layout.leading(out_rows)
     for leaf, part in zip(layout.leaves, _parts(layout.space, value, "action"), strict=True):
-        checked = _checked(leaf, part, _dtype(leaf.space), "action")
-        layout.view(out_row, leaf)[...] = checked if leaf.kind == "box" else checked - leaf.lowest
+        checked = _checked(leaf, part, _dtype(leaf.space), "action", leading)
+        layout.view(out_rows, leaf)[...] = checked if leaf.kind == "box" else checked - leaf.lowest
+
+
+def action_batch_shape(layout: ActionLayout, value: Any) -> tuple[int, ...] | None:
+    """Return `[...]` of a value of the space whose leaves are `[..., *leaf.shape]`: () for one.
+
+    None where `value` is not a tree of the space's form.
+    """
+    try:
+        first = np.asarray(next(_parts(layout.space, value, "action")))
+    except (UsageError, ValueError):
+        return None
+    return first.shape[: max(0, first.ndim - len(layout.leaves[0].shape))]
+
+
+def action_values(layout: ActionLayout, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows `[..., *shape]` in the numbers of the space, the rows themselves if they are.
+
+    An index becomes the value it stands for, and where indices and reals meet all are float64.
+    """
+    if layout.is_plain:
+        return rows
+    indices, reals = layout.split(rows)
+    values = indices + np.array(layout.starts, dtype=np.int64)
+    if layout.num_continuous:
+        return np.concatenate((values, reals), -1, dtype=np.float64)
+    return values.reshape(rows.shape)
+
+
+def rows_from_values(layout: ActionLayout, values: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers of the space `[..., *shape]` as rows: the inverse of `action_values`.
+
+    What is out of range stays so: 2**32 is no index, and must not become 0. Raises UsageError where
+    an index is not a whole number.
+    """
+    if not layout.nvec:
+        return values.astype(layout.dtype, copy=False)
+    count = layout.num_discrete
+    flat = values if layout.is_plain else values.reshape(*layout.leading(values), -1)
+    chosen = flat if layout.is_plain else flat[..., :count]
+    if chosen.dtype.kind == "f":
+        if not np.array_equal(chosen, np.rint(chosen)):
+            said = f"whole numbers in the first {count} columns for {layout.space}"
+            raise UsageError(f"`actions` must be {said}, but got {_brief(chosen)}.")
+        chosen = chosen.clip(-_INT64_LIMIT, _INT64_LIMIT).astype(np.int64)
+    if any(layout.starts):
+        if chosen.dtype.kind == "u":
+            chosen = np.minimum(chosen, np.uint64(_INT64_LIMIT))
+        chosen = chosen.astype(np.int64).clip(-_INT64_LIMIT, _INT64_LIMIT)
+        chosen = chosen - np.array(layout.starts, dtype=np.int64)
+    if chosen.dtype.kind in "iu" and chosen.dtype.itemsize >= _WORD:
+        chosen = chosen.clip(0 if chosen.dtype.kind == "u" else -_INT32_MAX - 1, _INT32_MAX)
+    indices = chosen.astype(np.int32, copy=False)
+    if not layout.num_continuous:
+        return indices.reshape(values.shape)
+    reals = np.ascontiguousarray(flat[..., count:], dtype=np.float32)
+    return np.concatenate((indices, reals.view(np.int32)), -1)
 
 
 def unflatten_action(layout: ActionLayout, row: NDArray[Any]) -> Any:
@@ -590,16 +764,24 @@ def _children(space: Space) -> list[tuple[Any, Space]]:
     return list(enumerate(space.spaces))
 
 
-def _checked(leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun) -> NDArray[Any]:
-    """Return `value` as an array of the leaf's shape and `dtype`, or raise what does not fit."""
+def _checked(
+    leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun, leading: tuple[int, ...] = ()
+) -> NDArray[Any]:
+    """Return `value` as an array `[*leading, *leaf.shape]` of `dtype`, or raise what does not fit.
+
+    An action may be a number where the leaf has one component.
+    """
+    shape = leading + leaf.shape
     try:
         array = np.asarray(value)
     except ValueError as error:  # a ragged list
-        wanted = f"an array of shape {leaf.shape}"
+        wanted = f"an array of shape {shape}"
         raise _misfit(noun, leaf.path, wanted, _brief(value)) from error
-    if array.shape != leaf.shape:
+    if noun == "action" and leaf.size == 1 and array.shape in (leading, (*leading, 1)):
+        array = array.reshape(shape)
+    if array.shape != shape:
         given = f"shape {array.shape}" if array.dtype.kind != "O" else _brief(value)
-        raise _misfit(noun, leaf.path, f"of shape {leaf.shape}", given)
+        raise _misfit(noun, leaf.path, f"of shape {shape}", given)
     if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
         given = f"{array.dtype}: {_brief(array)}"
         raise _misfit(noun, leaf.path, f"of dtype {dtype}", given)

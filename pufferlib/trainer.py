@@ -15,8 +15,8 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,28 +25,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pufferlib import native, resuming
+from pufferlib import config as configs
+from pufferlib import native, playing, resuming
 from pufferlib.async_rollout import AsyncRollout, collect_async
-from pufferlib.config import TrainConfig, check_train
+from pufferlib.batches import fit, shape_of
+from pufferlib.config import TrainConfig
 from pufferlib.dashboard import Dashboard, make_dashboard
-from pufferlib.distributed import SlotGenerator, World, join_world, joined_metrics
+from pufferlib.distributed import SlotGenerator, World, join_world
+from pufferlib.episodes import EpisodeWindow, joined_metrics
 from pufferlib.errors import NonFiniteError, UsageError
 from pufferlib.learner import NUMBERS, Learner, Schedule
 from pufferlib.loggers import Logger, SafeLogger
+from pufferlib.memory import check_batch
 from pufferlib.models import make_policy
 from pufferlib.nonfinite import rollout_fault, update_fault
 from pufferlib.normalisation import ObservationNorm, RewardNorm
 from pufferlib.profiling import Profiler, SystemMonitor
 from pufferlib.pytorch import (
+    PolicyOutput,
+    PolicySpaces,
     State,
-    env_actions,
     in_eval_mode,
-    mode,
-    observation_rows,
     policy_spaces,
     policy_step,
     prepare_policy,
-    sample,
+    takes_state,
 )
 from pufferlib.rollout import (
     Carry,
@@ -59,6 +62,8 @@ from pufferlib.selfplay import as_self_play, self_play_of
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
+# what each process of a run may choose for itself
+_OWN_OPTIONS = {"device", "torch_threads", "run_dir", "dashboard"}
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
 
 
@@ -66,9 +71,12 @@ class PuffeRL:
     """Trains `policy` on `env` with PPO. Keywords are the fields of `config.TrainConfig`.
 
     The trainer owns the stepping of `env` from here on; the caller still closes both. `policy=None`
-    builds one that fits the spaces. The seed is given to the env unless one is held already. What
-    nobody chose is fitted: a default `batch_size` is rounded to fit the slots, and without a budget
-    (`total_timesteps` or `num_iterations`) the learning rate stays constant.
+    builds one that fits the spaces. The seed is given to the env unless one is held already.
+
+    Options that are left unset come from the ini of the env's name, if this package has one, as in
+    `puffer train`; else they follow from the number of slots (see `batches`). `adjusted` names
+    those that differ from the defaults shown here. Without a budget (`total_timesteps` or
+    `num_iterations`) the learning rate stays constant.
     """
 
     def __init__(
@@ -83,18 +91,28 @@ class PuffeRL:
         _check_policy(policy)
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
-        self.world = join_world(str(settings.get("device", "auto")))
+        packaged = configs.load(getattr(env, "name", None) or "")
+        settings = configs.layered(packaged.chosen_train(), settings)
+        checked = TrainConfig.from_dict(settings)
+        self.world = join_world(checked.device)
         env = as_self_play(env, settings, self.world)
-        self.config = _fitted_config(settings, env.num_agents * self.world.size)
-        self.shape = check_train(self.config, env.num_agents * self.world.size)
-        self.device = _device(self.config.device, self.world)
+        self.device = _device(checked.device, self.world)
         if self.device.type == "cpu":
             native.keep_memory()  # 15 to 40 % of an update went into fresh pages
         self.spaces = policy_spaces(env)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
-            self.policy = (make_policy(env) if policy is None else policy).to(self.device)
+            torch.manual_seed(checked.seed)
+            if policy is None:
+                policy = make_policy(env, **asdict(packaged.policy))
+            self.policy = policy.to(self.device)
             prepare_policy(self.policy, self.spaces)
+        fitted = fit(settings, env.num_agents * self.world.size, takes_state(self.policy))
+        self.config, self.shape, self.adjusted = fitted.config, fitted.shape, fitted.adjusted
+        if fitted.rounded is not None:
+            warnings.warn(fitted.rounded, UserWarning, stacklevel=2)
+        check_batch(env, self.config.batch_size // self.world.size, self.device.type)
+        self.world.agree({"slots": env.num_agents, **_shared_options(self.config)})
+        self.world.agree(_layout_of(self.policy, self.spaces))
         self.world.copy_from_first((*self.policy.parameters(), *self.policy.buffers()))
         # one pass over all segments must not depend on the device, so the order is drawn on the CPU
         self._order_rng = torch.Generator().manual_seed(self.config.seed)
@@ -115,12 +133,17 @@ class PuffeRL:
         self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
         self._has_warned = False  # of something that is not finite
+        self._has_warned_of_budget = False
         self.observation_norm: ObservationNorm | None = None
         self._reward_norm: RewardNorm | None = None
         if self.config.norm_obs:
             self.observation_norm = ObservationNorm(
-                self.spaces.observation, self.device, self.world
+                self.spaces.observation,
+                self.device,
+                self.world,
+                in_step=not getattr(env, "surplus_envs", 0),
             )
+        playing.note_norm(self.policy, self.observation_norm)
         self._profiler = Profiler()
         self._monitor = SystemMonitor()
         self._logger = SafeLogger(_as_loggers(logger) if self.world.is_first else [])
@@ -144,23 +167,15 @@ class PuffeRL:
         _check_env(env)
         env = as_self_play(env, asdict(self.config), self.world, before=self._env)
         spaces = policy_spaces(env)
-        for noun in ("observation", "action"):
-            own, new = getattr(self.spaces, noun), getattr(spaces, noun)
-            if _rows_of(own) != _rows_of(new):
-                raise UsageError(
-                    f"`env` must have the {noun} space of the env before, {own.space}, but has "
-                    f"{new.space}."
-                )
-        self.shape = check_train(self.config, env.num_agents * self.world.size)
+        playing.check_spaces(spaces, self.spaces, "of the env before")
+        self.shape = shape_of(self.config, env.num_agents * self.world.size)
         self.spaces = self._learner.spaces = spaces
         self._begin_on(env)
 
     def _begin_on(self, env: VectorEnv) -> None:
         """Make what depends on the number of slots, and start the first episodes."""
         self._env, self._self_play = env, self_play_of(env)
-        slots = self.world.gather(env.num_agents)
-        if set(slots) != {env.num_agents}:
-            raise UsageError(f"every process must have as many slots, but they have {slots}.")
+        self.world.agree({"slots": env.num_agents})
         shape = self.shape._replace(segments=self.shape.segments // self.world.size)
         is_whole = not getattr(env, "surplus_envs", 0)
         self.rollout = (Rollout if is_whole else AsyncRollout)(
@@ -175,15 +190,16 @@ class PuffeRL:
             if before is not None:
                 self._reward_norm.moments.load_state_dict(before.moments.state_dict())
         self._has_rollout = False
-        self._episode_log: dict[str, float] = {}  # of the last rollout in which any ended
+        self._window = EpisodeWindow(env.num_agents)
         self._carry = self._start_env()
 
     # ---- The three calls of an iteration -------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
-        """Collect one rollout; return statistics of the episodes that finished in it.
+        """Collect one rollout; return statistics of the last episodes.
 
-        Where none finished, those of the last rollout in which any did are repeated.
+        They are those of the last rollouts that have 100 together, see `EpisodeWindow`; `episodes`
+        is the number that ended in this rollout.
         """
         self._has_rollout = False
         if self._self_play is not None:
@@ -205,22 +221,28 @@ class PuffeRL:
             self._prepare_rollout()
         self.steps += self.config.batch_size
         self._has_rollout = True
-        episodes = joined_metrics(self.world.gather(self.env.drain_metrics()))
-        self._num_episodes = episodes.pop("episodes")
-        if self._num_episodes:
-            self._episode_log = episodes
+        self._note_episodes()
         now = time.perf_counter()
         sps = self.config.batch_size / (now - self._last_evaluate)
         self._last_evaluate = now
         blank = dict.fromkeys(
             ("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan
         )
-        return {**blank, **self._episode_log, "episodes": self._num_episodes, "sps": sps}
+        return {**blank, **self._window.means(), "episodes": self._num_episodes, "sps": sps}
 
     def train(self) -> dict[str, float]:
         """Update the policy on the last rollout; return the means of its losses."""
         if not self._has_rollout:
             raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
+        if self.done and self.config.anneal_lr and not self._has_warned_of_budget:
+            self._has_warned_of_budget = True
+            warnings.warn(
+                f"the budget of {self.num_iterations * self.config.batch_size} steps is spent, and "
+                "the learning rate has fallen to 0: nothing is learned from here on. Try a larger "
+                "`total_timesteps`, or anneal_lr=False.",
+                UserWarning,
+                stacklevel=2,
+            )
         config, now = self.config, self._schedule()
         table, variance = self._learner.train(self.rollout, self.shape, now, self._profiler)
         self._note_fault(update_fault(NUMBERS, table))
@@ -247,7 +269,7 @@ class PuffeRL:
         now = time.perf_counter()
         elapsed, self._last_log = now - self._last_log, now
         spans = self._profiler.drain()
-        episodes = dict(self._episode_log)
+        episodes = self._window.means()
         common = ("mean_reward", "min_reward", "max_reward", "episode_length")
         log: dict[str, float] = {
             "iteration": self.iteration,
@@ -269,6 +291,21 @@ class PuffeRL:
         self.dashboard.update(log)
         return log
 
+    def _note_episodes(self) -> None:
+        """Add the episodes that ended in the rollout, of all processes, to the window."""
+        window, rollout = self._window, self.rollout
+        ended = window.all_ended
+        if not ended:
+            ends = (rollout.terminals | rollout.truncations).any(1)
+            flags = (rollout.slots, ends, rollout.masks.any(1))
+            ended = window.note_ends(*(part.cpu().numpy() for part in flags))
+        parts = self.world.gather((self.env.drain_metrics(), ended))
+        if all(ended for _, ended in parts):
+            window.all_ended, window.has_ended[:] = True, True
+        joined = joined_metrics([metrics for metrics, _ in parts])
+        self._num_episodes = joined["episodes"]
+        window.add(joined)
+
     def _prepare_rollout(self) -> None:
         """Scale, normalise and clip what the envs gave, as the policy is to be trained on it."""
         config, rollout = self.config, self.rollout
@@ -289,9 +326,7 @@ class PuffeRL:
         if config.reward_clip is not None:
             rewards.clamp_(-config.reward_clip, config.reward_clip)
         if self.observation_norm is not None:
-            seen = self.observation_norm(rollout.observations)  # as in the rollout, before it moves
-            self.observation_norm.update(rollout.observations, masks)
-            rollout.observations.copy_(seen)
+            self.observation_norm.learn()
 
     def _note_fault(self, fault: str | None) -> None:
         """Stop for what is not finite, or say it once, as `on_nan` wants it."""
@@ -333,6 +368,14 @@ class PuffeRL:
         return self.iteration >= self.num_iterations
 
     @property
+    def is_settled(self) -> bool:
+        """Whether scores can be compared: at first only short episodes have ended.
+
+        By then every slot has ended one, and 100 have ended in all.
+        """
+        return self._window.is_settled
+
+    @property
     def uptime(self) -> float:
         """Seconds of this run, the parts before a resume included."""
         return self._uptime + time.perf_counter() - self._started
@@ -350,7 +393,6 @@ class PuffeRL:
 
     # ---- Acting, saving, ending ------------------------------------------------------------------
 
-    @torch.no_grad()
     def predict(
         self,
         observations: Any,
@@ -366,40 +408,23 @@ class PuffeRL:
         observation. The policy is asked in eval mode; pass the state on, and None at the beginning
         of an episode.
         """
-        given = self._rows_to_see(observations)
-        is_one = given.ndim == len(self.spaces.observation.shape)
-        rows = torch.as_tensor(given[None] if is_one else given, device=self.device)
-        if self.observation_norm is not None:
-            rows = self.observation_norm(rows)
-        legal = self._legal(action_masks, len(rows))
-        with self._learner.autocast(), in_eval_mode(self.policy):
-            output = policy_step(self._learner.runner, rows, state, self.spaces)
-        if deterministic:
-            actions = mode(output, self.spaces.action, legal)
-        else:
-            drawn, _ = sample(output, self.spaces.action, legal, self._sample_rng)
-            actions = env_actions(output, self.spaces.action, drawn)
-        made = actions.cpu().numpy()
-        return (made[0, ...] if is_one else made), output.state
 
-    def _rows_to_see(self, observations: Any) -> np.ndarray[Any, Any]:
-        """Return observations in any form that an env gives them in as rows, or as one row."""
-        layout, ids = self.spaces.observation, getattr(self.env, "agent_ids", None)
-        if ids and isinstance(observations, Mapping) and observations.keys() == set(ids):
-            parts = [observation_rows(observations[id], layout) for id in ids]
-            return np.stack(parts, 1).reshape(-1, *layout.shape)
-        return observation_rows(observations, layout)
+        def ask(rows: Tensor, state: State) -> PolicyOutput:
+            with self._learner.autocast(), in_eval_mode(self.policy):
+                return policy_step(self._learner.runner, rows, state, self.spaces)
 
-    def _legal(self, action_masks: Any, batch: int) -> Tensor | None:
-        if action_masks is None:
-            return None
-        masks = np.asarray(action_masks, dtype=np.bool_)
-        width = sum(self.spaces.action.nvec)
-        if masks.shape not in ((width,), (batch, width)):
-            raise UsageError(
-                f"`action_masks` must have shape {(batch, width)}, but got {masks.shape}."
-            )
-        return torch.as_tensor(masks, device=self.device).expand(batch, width)
+        return playing.predict(
+            ask,
+            self.spaces,
+            self.device,
+            observations,
+            state,
+            deterministic,
+            action_masks,
+            normalise=self.observation_norm,
+            generator=self._sample_rng,
+            agent_ids=getattr(self.env, "agent_ids", None),
+        )
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
         """Write all that the run needs to go on to one file, atomically.
@@ -431,11 +456,17 @@ class PuffeRL:
                 total_steps=self.num_iterations * self.config.batch_size,
             )
             self._dashboard.__enter__()
+            if self.adjusted:
+                slots = self.env.num_agents * self.world.size
+                sizes = ", ".join(self.adjusted)
+                self._dashboard.remark(f"adjusted to {slots} slots: {sizes}")
+            if self.config.rounded_budget:
+                self._dashboard.remark(self.config.rounded_budget)
         return self._dashboard
 
-    def finish(self, paths: Mapping[str, str] | None = None) -> None:
-        """Show the summary of a run that went well, then close."""
-        self.dashboard.finish(paths)
+    def finish(self, paths: Mapping[str, str] | None = None, commands: Sequence[str] = ()) -> None:
+        """Show the summary of a run that went well, with what to type next, then close."""
+        self.dashboard.finish(paths, commands)
         self.close()
 
     def close(self) -> None:
@@ -492,27 +523,20 @@ def _signature() -> inspect.Signature:
 PuffeRL.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
-def _rows_of(layout: Any) -> tuple[Any, ...]:
-    """Return what a policy depends on in a layout; bounds of observations are no part of it."""
-    leaves = [(leaf.path, leaf.kind, leaf.shape, leaf.dtype, leaf.nvec) for leaf in layout.leaves]
-    bounds = [
-        part.tolist()
-        for part in (getattr(layout, "low", None), getattr(layout, "high", None))
-        if part is not None
-    ]
-    return layout.shape, layout.dtype, leaves, bounds
-
-
 def _check_env(env: Any) -> None:
     missing = [name for name in ("reset", "send", "recv", "num_agents") if not hasattr(env, name)]
     if missing:
-        raise UsageError(
-            f"`env` must be a VectorEnv, but got {type(env).__name__}. "
-            "Try `pufferlib.make(...)` or a class of `pufferlib.vectorization`."
-        )
+        is_env = callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))
+        way = "`pufferlib.emulate(env, num_envs=8)`" if is_env else "`pufferlib.make(name)`"
+        raise UsageError(f"`env` must be a VectorEnv, but got {type(env).__name__}. Try {way}.")
 
 
 def _check_policy(policy: Any) -> None:
+    if isinstance(policy, playing.LoadedPolicy):
+        raise UsageError(
+            "`policy` must be a module to train, but got what `load` returned. Try its `policy`, "
+            "or `load_checkpoint(path, weights_only=True)`, which keeps statistics too."
+        )
     if policy is None or isinstance(policy, nn.Module):
         return
     if isinstance(policy, type):
@@ -525,16 +549,19 @@ def _check_policy(policy: Any) -> None:
     )
 
 
-def _fitted_config(settings: Mapping[str, Any], num_slots: int) -> TrainConfig:
-    """Check the settings, and fit to the env and the call what nobody chose."""
-    fitted = dict(settings)
-    if not {"anneal_lr", "total_timesteps", "num_iterations"} & settings.keys():
-        fitted["anneal_lr"] = False  # a loop of the user's own may go on for longer
-    config = TrainConfig.from_dict(fitted)
-    unit = num_slots * (config.num_steps or 1)
-    if "batch_size" in settings or config.batch_size % unit == 0:
-        return config
-    return replace(config, batch_size=max(1, config.batch_size // unit) * unit)
+def _shared_options(config: TrainConfig) -> dict[str, object]:
+    """Return the options that must be the same in all processes of a run."""
+    return {name: value for name, value in asdict(config).items() if name not in _OWN_OPTIONS}
+
+
+def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:
+    """Return what makes two policies alike, except for their numbers."""
+    parts = (*policy.named_parameters(), *policy.named_buffers())
+    return {
+        "observation_space": spaces.observation.space,
+        "action_space": spaces.action.space,
+        **{f"policy.{name}": (*part.shape, part.dtype, part.requires_grad) for name, part in parts},
+    }
 
 
 def _between(start: float, final: float | None, progress: float) -> float:
@@ -549,9 +576,6 @@ def _device(name: str, world: World) -> torch.device:
         name = f"cuda:{world.local_rank}"
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"`device` must be auto, cpu, cuda or cuda:N, but got {name!r}.") from None
-    try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):  # each kind has its own way
         raise UsageError(

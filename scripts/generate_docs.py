@@ -6,8 +6,8 @@
     python scripts/generate_docs.py --redraw   draw all pictures anew
     python scripts/generate_docs.py --check    change nothing; exit 1 if a page is out of date
 
-Measured figures come from benchmarks/results/, which benchmarks/learning.py and learning_gym.py
-write. They are no part of `--check`: a new measurement is not a stale page.
+Measured figures come from benchmarks/results/, which benchmarks/learning.py writes. They are no
+part of `--check`: a new measurement is not a stale page.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ from pufferlib.vectorization import VectorEnv
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-RESULTS = ROOT / "benchmarks" / "results" / "ocean.json"
-GYM_RESULTS = ROOT / "benchmarks" / "results" / "gym.json"
+RESULTS = ROOT / "benchmarks" / "results"
 
 NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, then run it. -->"
 TABLE = re.compile(r"(<!-- generated: envs -->\n).*?(<!-- end -->)", re.DOTALL)
 FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
 MEASURED = ("steps/s, 1 core", "perf reached", "after")
-GYM_TABLE = re.compile(r"(<!-- measured: gym -->\n).*?(<!-- end -->)", re.DOTALL)
 MEASURED_BEGIN, MEASURED_END = "<!-- measured -->", "<!-- end of measured -->"
 PICTURE_STEPS = {  # a game that looks under way
     "connect4": 9,
@@ -125,7 +123,8 @@ def gym_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
     for name, row in measured.items():
         steps = max(seed["total_steps"] for seed in row["rows"])
         own = [f"{row[key]:.1f} +- {row[f'{key}_std']:.1f}" for key in ("return", "eval")]
-        name = f"[{name}](../pufferlib/configs/{name.lower().replace('-', '_')}.ini)"
+        ini = f"{name.lower().replace('-', '_')}.ini"
+        name = f"[{name}](../pufferlib/configs/{ini})"
         rows.append([name, f"{steps / 1e6:.1f}M", *own, row["cleanrl"], row["zoo"]])
     headings = (
         "env",
@@ -138,15 +137,52 @@ def gym_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(_table(headings, rows))
 
 
-def write_gym_table() -> None:
-    """Put the figures of benchmarks/results/gym.json into docs/performance.md."""
+CONTESTANTS = {  # of benchmarks/learning_defaults.py
+    "ours": "`PuffeRL(make(NAME))`",
+    "puffer": "`puffer train NAME`",
+    "sb3": "SB3",
+    "ours-equal": "equal: ours",
+    "sb3-equal": "equal: SB3",
+}
+
+
+def defaults_table(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the table of what a newcomer's lines reach, beside Stable-Baselines3."""
+    by_env: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for row in measured["rows"]:
+        by_env.setdefault(row["env"], {}).setdefault(row["who"], []).append(row)
+    rows = []
+    for env, by_who in by_env.items():
+        steps = next(iter(by_who.values()))[0]["steps"]
+        cells = [_result(by_who.get(who, [])) for who in CONTESTANTS]
+        rows.append([env.removeprefix("gym-"), f"{steps // 1000}k", *cells])
+    return "\n".join(_table(("env", "steps", *CONTESTANTS.values()), rows))
+
+
+def _result(seeds: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean over seeds, and the least and the greatest of them."""
+    returns = [row["return"] for row in seeds if row["return"] is not None]
+    if not returns:
+        return "-"
+    digits = 2 if max(map(abs, returns)) < 10 else 0
+    low, high = (f"{each:.{digits}f}" for each in (min(returns), max(returns)))
+    mean = f"{sum(returns) / len(returns):.{digits}f}"
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def write_measured_tables() -> None:
+    """Put the figures of benchmarks/results/ into docs/performance.md."""
     page = DOCS / "performance.md"
-    table = gym_table(json.loads(GYM_RESULTS.read_text(encoding="utf-8")))
     text = page.read_text(encoding="utf-8")
-    filled, count = GYM_TABLE.subn(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", text)
-    if count != 1:
-        raise ValueError(f"{page} must have one `<!-- measured: gym -->` block, but has {count}")
-    page.write_text(filled, encoding="utf-8")
+    for name, table in {"gym": gym_table, "defaults": defaults_table}.items():
+        block = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        figures = table(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
+        text, count = block.subn(
+            lambda match, figures=figures: f"{match[1]}\n{figures}\n\n{match[2]}", text
+        )
+        if count != 1:
+            raise ValueError(f"{page} must have one block `measured: {name}`, but has {count}")
+    page.write_text(text, encoding="utf-8")
 
 
 def pages(measured: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
@@ -175,9 +211,10 @@ def stale_pages() -> list[Path]:
 
 def read_measured() -> dict[str, dict[str, Any]]:
     """Return the measured figures by env, none where nobody has measured."""
-    if not RESULTS.exists():
+    path = RESULTS / "ocean.json"
+    if not path.exists():
         return {}
-    figures: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    figures: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return figures
 
 
@@ -306,7 +343,7 @@ def main() -> int:
     for path, text in pages(read_measured()).items():
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
-    write_gym_table()
+    write_measured_tables()
     for name in infos():
         picture = DOCS / "images" / f"{name}.png"
         if options.redraw or not picture.exists():

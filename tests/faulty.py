@@ -9,6 +9,7 @@ import gc
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -64,6 +65,49 @@ class Faulty(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         if self.doomed == AT_CLOSE:
             self.fault()
+
+
+class FaultyStart(Faulty):
+    """Runs `fault` if it is the first of all to be reset: only that one can make the file `token`.
+
+    With seed 0 emulation only looks for action masks.
+    """
+
+    def __init__(self, fault: Callable[[], Any], token: Path) -> None:
+        super().__init__(fault)
+        self.token = token
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed:
+            with contextlib.suppress(FileExistsError):
+                self.token.touch(exist_ok=False)
+                self.fault()
+        return super().reset(seed=seed)
+
+
+# what envs start: in the worker's group, in a session of its own, with a child in yet another one
+# that no polite signal ends, and left to whatever process adopts it
+SIMULATORS = {
+    "group": "echo $$; exec sleep 1000",
+    "session": "echo $$; exec setsid sleep 1000",
+    "tree": "trap '' TERM; setsid sleep 1000 & echo $$ $!; wait",
+    "daemon": "setsid sleep 1000 & echo $!",
+}
+
+
+class Simulated(Faulty):
+    """Starts a simulator, names its processes in every info, and forgets it."""
+
+    def __init__(self, simulator: str, fault: Callable[[], Any] = lambda: None) -> None:
+        super().__init__(fault)
+        command = ["sh", "-c", SIMULATORS[simulator]]
+        self.simulator = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.simulator.stdout is not None
+        self.pids = [int(pid) for pid in self.simulator.stdout.readline().split()]
+
+    def step(self, action: Any) -> Any:
+        *rest, _ = super().step(action)
+        return *rest, {"pids": self.pids}
 
 
 # ---- Ways to fail --------------------------------------------------------------------------------

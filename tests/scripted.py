@@ -11,13 +11,15 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 import pufferlib
+from pufferlib.normalisation import ObservationNorm
 
 
 class Scripted(pufferlib.PufferEnv):
     """Observes the number of steps so far, over all episodes, and earns that number plus one.
 
     `terminals`, `truncations` and `absences` say in which steps (from 0) an episode ends, is cut
-    (its final observation is 100 + that step), and before which the agent is absent.
+    (its final observation is 100 + that step), and before which the agent is absent. Observations
+    begin at `first`.
     """
 
     def __init__(
@@ -25,11 +27,13 @@ class Scripted(pufferlib.PufferEnv):
         terminals: Container[int] = (),
         truncations: Container[int] = (),
         absences: Container[int] = (),
+        first: int = 0,
     ) -> None:
         self.single_observation_space = Box(-np.inf, np.inf, (1,), np.float32)
         self.single_action_space = Discrete(2)
         self.cuts = terminals, truncations
         self.absences = absences
+        self.first = first
         super().__init__()
 
     def reset(self, seed: int | None = None) -> Any:
@@ -38,7 +42,7 @@ class Scripted(pufferlib.PufferEnv):
         return self.observations, []
 
     def look(self) -> None:
-        self.observations[:] = self.now
+        self.observations[:] = self.first + self.now
         self.masks[:] = self.now not in self.absences
 
     def step(self, actions: Any) -> Any:
@@ -74,3 +78,10 @@ class Adding(nn.Module):
     def forward(self, observations: Tensor, state: Any = None) -> tuple[Tensor, Tensor, Tensor]:
         total = observations[:, 0] + (0 if state is None else state)
         return torch.zeros(len(observations), 2) * self.factor, total * self.factor, total
+
+
+def learn(norm: ObservationNorm, rows: Tensor) -> None:
+    """Let a norm learn from rows as if they were one rollout."""
+    norm.note(rows, torch.ones(len(rows), dtype=torch.bool))
+    norm.end_step()
+    norm.learn()

@@ -23,7 +23,7 @@ from pufferlib.adapters import GymnasiumEnv
 from pufferlib.errors import UnknownNameError, UsageError
 from pufferlib.native import infos as native_infos
 from pufferlib.ocean import OCEAN_REGISTRY, gymnasium_id, register_gymnasium
-from pufferlib.spaces import action_layout
+from pufferlib.spaces import action_layout, action_values
 
 OCEAN = list(native_infos())
 every_env = pytest.mark.parametrize("name", OCEAN)
@@ -43,7 +43,7 @@ def random_rows(vecenv: Any, random: np.random.Generator) -> Any:
     indices, reals = layout.split(rows)
     indices[...] = random.integers(0, layout.nvec, indices.shape)
     reals[...] = random.uniform(-1, 1, reals.shape)
-    return rows
+    return action_values(layout, rows)
 
 
 def as_values(vecenv: Any, rows: Any) -> Any:
@@ -51,8 +51,7 @@ def as_values(vecenv: Any, rows: Any) -> Any:
     layout = action_layout(vecenv.action_space)
     if not layout.structured:
         return rows
-    indices, reals = layout.split(rows)
-    return indices[:, 0].astype(np.int64), reals.copy()
+    return rows[:, 0].astype(np.int64), rows[:, 1:].astype(np.float32)
 
 
 # ---- Registration --------------------------------------------------------------------------------
@@ -403,10 +402,10 @@ def test_structured_spaces_go_in_and_come_out_as_trees_of_arrays() -> None:
 @pytest.mark.parametrize(
     ("turn", "wanted"),
     [
-        (np.full(2, 5), r"`actions\['turn'\]` must be values of Discrete\(9, start=-4\)"),
-        (np.zeros(3, dtype=int), r"`actions\['turn'\]` must have shape \(2,\), but got \(3,\)"),
-        (np.zeros(2), r"`actions\['turn'\]` must be values of"),
-        (None, r"`actions\['turn'\]` must be there"),
+        (np.full(2, 5), r"`action\['turn'\]` must be a value of Discrete\(9, start=-4\)"),
+        (np.zeros(3, int), r"`action\['turn'\]` must be of shape \(2,\), but got shape \(3,\)"),
+        (np.zeros(2), r"`action\['turn'\]` must be of dtype int64, but got float64"),
+        (None, r"`action` must be a dict with the keys \['.*, but got the keys \['inner'\]"),
     ],
 )
 def test_a_wrong_batch_of_actions_names_its_leaf(turn: Any, wanted: str) -> None:

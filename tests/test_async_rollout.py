@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium
@@ -12,9 +13,9 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 import pufferlib
-from pufferlib.advantage import compute_advantages
+from pufferlib.advantage import compute_advantages, without_rho
 from pufferlib.async_rollout import AsyncRollout, collect_async
-from pufferlib.config import BatchShape
+from pufferlib.batches import BatchShape
 from pufferlib.profiling import Profiler
 from pufferlib.pytorch import policy_spaces
 from pufferlib.rollout import begin
@@ -101,7 +102,7 @@ def test_who_left_at_an_end_comes_back_without_a_memory() -> None:
     env, policy, cpu = Leaving(), Recalling(), torch.device("cpu")
     env.reset(seed=0)
     spaces = policy_spaces(env)
-    shape = BatchShape(segments=40, horizon=2 * LENGTH + 3, minibatch_segments=40)
+    shape = BatchShape(segments=40, horizon=2 * LENGTH + 3, minibatches=1)
     rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
     rng = torch.Generator().manual_seed(0)
     named: dict[str, Any] = {"generator": rng, "profiler": Profiler()}
@@ -122,7 +123,7 @@ def rollouts() -> list[dict[str, Any]]:
     env, policy = Shuffled(), Recalling()
     env.reset(seed=0)
     spaces = policy_spaces(env)
-    shape = BatchShape(segments=12, horizon=5, minibatch_segments=12)
+    shape = BatchShape(segments=12, horizon=5, minibatches=1)
     cpu = torch.device("cpu")
     rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
     carry, kept = begin(env, cpu), []
@@ -186,7 +187,7 @@ def test_memory_before_a_segment_is_that_of_its_slot(rollouts: list[dict[str, An
 
 
 def test_waves_order_the_segments_of_each_slot_in_time(rollouts: list[dict[str, Any]]) -> None:
-    shape = BatchShape(segments=5, horizon=2, minibatch_segments=5)
+    shape = BatchShape(segments=5, horizon=2, minibatches=1)
     rollout = AsyncRollout(shape, 3, policy_spaces(Shuffled()), torch.device("cpu"), False)
     rollout.slots[:] = torch.tensor([2, 0, 2, 2, 0])
     waves = [(rows.tolist(), slots.tolist()) for rows, slots in rollout.waves()]
@@ -199,7 +200,7 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
     env = Serial(lambda: gymnasium.make("CartPole-v1"), 2)
     trainer = pufferlib.PuffeRL(env, batch_size=12, num_steps=2, vtrace=vtrace, dashboard="off")
     torch.manual_seed(0)
-    shape = BatchShape(segments=6, horizon=2, minibatch_segments=6)
+    shape = BatchShape(segments=6, horizon=2, minibatches=1)
     mixed = AsyncRollout(shape, 2, trainer.spaces, torch.device("cpu"), False)
     order = torch.tensor([1, 0, 0, 1, 1, 0])  # whose segment each is
     whole = {name: torch.randn(2, 6) for name in ("rewards", "values", "final_values")}
@@ -218,8 +219,8 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
         mixed.bootstrap[segment] = following[slot, number]
         if ratios is not None:
             own_ratios[segment] = ratios[slot, 2 * number : 2 * number + 2]
-    got = trainer._learner.advantages(mixed, own_ratios if vtrace else None)
-    wanted = compute_advantages(
+    targets = trainer._learner.targets(mixed, own_ratios if vtrace else None)
+    corrections = compute_advantages(
         whole["rewards"],
         whole["values"],
         last,
@@ -231,7 +232,20 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
         gamma=trainer.config.gamma,
         gae_lambda=trainer.config.gae_lambda,
     )
+    wanted = corrections
+    if ratios is not None:
+        wanted = without_rho(
+            corrections,
+            torch.zeros(2),
+            ratios,
+            whole["terminals"] | whole["truncations"],
+            decay=trainer.config.gamma * trainer.config.gae_lambda,
+            rho_clip=1.0,
+            c_clip=1.0,
+        )
     for slot in (0, 1):
-        joined = got[order == slot].flatten()
-        torch.testing.assert_close(joined, wanted[slot], rtol=1e-5, atol=1e-5)
+        advantages, returns = (part[order == slot].flatten() for part in targets)
+        close = functools.partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+        close(advantages, wanted[slot])
+        close(returns, corrections[slot] + whole["values"][slot])
     env.close()

@@ -62,9 +62,17 @@ def row(cost_us: int, share: float, ratio: float | None) -> vec.CostResult:
     return vec.CostResult(cost_us, 1.0, 0.5, share, 32, 1.0, 2, 0.5, share, ratio)
 
 
+def turn(num_envs: int, cost_us: int, over_bare_us: float) -> vec.TurnResult:
+    bare_us = 100.0
+    return vec.TurnResult(
+        num_envs, cost_us, 300.0, 200.0 - over_bare_us, 100.0 + over_bare_us, bare_us, over_bare_us
+    )
+
+
 def test_bars_say_what_is_met() -> None:
     costs = [row(0, 0.2, 4.9), row(10, 0.9, 3.0), row(100, 0.94, 2.0), row(1000, 0.96, None)]
-    bars = vec._bars(costs, vec.UnevenResult(16, 4, 100, 150, 1.5), idle=0.06)
+    turns = [turn(2, 0, 39.0), turn(2, 10, 41.0), turn(16, 0, -5.0), turn(16, 10, 40.0)]
+    bars = vec._bars(costs, turns, vec.UnevenResult(16, 4, 100, 150, 1.5), idle=0.06)
 
     met = {bar.what: bar.is_met for bar in bars}
     assert met == {
@@ -74,6 +82,8 @@ def test_bars_say_what_is_met() -> None:
         "10 us, times AsyncVectorEnv": True,
         "100 us, share of the ideal": False,
         "1000 us, share of the ideal": True,
+        "2 envs, us of a turn over the bare hand-over, at most": False,
+        "16 envs, us of a turn over the bare hand-over, at most": True,
         "async, times sync": True,
         "cpu of a waiting worker, at most": False,
     }
@@ -81,7 +91,9 @@ def test_bars_say_what_is_met() -> None:
 
 def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     told: list[str] = []
-    result = bench_vec(seconds=1, costs_us=(0,), on_progress=told.append)
+    result = bench_vec(
+        seconds=1, costs_us=(0,), turn_envs=(1, 4), turn_costs_us=(0,), on_progress=told.append
+    )
 
     (found,) = result.costs
     assert found.gymnasium_sps is not None
@@ -89,6 +101,11 @@ def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     assert found.multiprocessing_share == pytest.approx(found.multiprocessing_sps / found.ideal_sps)
     assert 0 < found.serial_sps < found.ideal_sps
     assert found.envs_per_worker in vec.ENVS_PER_WORKER
+    (turns,) = result.turns  # two workers cannot share one env
+    assert turns.num_envs == 4
+    assert turns.turn_us > 0
+    assert turns.turn_cost_us == pytest.approx(turns.turn_us - turns.work_us)
+    assert turns.over_bare_us == pytest.approx(turns.turn_cost_us - turns.bare_us)
     assert result.uneven.ratio == pytest.approx(result.uneven.async_sps / result.uneven.sync_sps)
     # 16 envs of 1 to 10 ms, 5.5 on average, make at most 16 / 5.5 ms = 2909 steps a second
     assert result.uneven.async_sps < 1.3 * 2909
@@ -109,12 +126,16 @@ def test_the_command_prints_tables_or_one_object(
 ) -> None:
     costs = [row(100, 0.97, 3.0)]
     uneven = vec.UnevenResult(16, 4, 100, 160, 1.6)
-    result = vec.VecResult("vec", 2, 5, 0.5, costs, uneven, 0.0, vec._bars(costs, uneven, 0.0))
+    turns = [turn(16, 10, 12.0)]
+    bars = vec._bars(costs, turns, uneven, 0.0)
+    result = vec.VecResult("vec", 2, 5, 0.5, costs, turns, uneven, 0.0, bars)
     monkeypatch.setattr("pufferlib.benchmark.bench_vec", lambda **options: result)
 
     assert main(["bench", "vec"]) == 0
-    assert "97.0%" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "97.0%" in printed
+    assert "bare futex" in printed
     assert main(["bench", "vec", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["uneven"]["ratio"] == 1.6
-    assert [bar["is_met"] for bar in found["bars"]] == [True, True, True]
+    assert [bar["is_met"] for bar in found["bars"]] == [True, True, True, True]

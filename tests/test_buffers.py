@@ -94,5 +94,9 @@ def test_slots_outside_the_batch_are_refused(first: int, last: int) -> None:
 def test_impossible_requests_are_refused() -> None:
     with pytest.raises(UsageError, match="`num_slots` must be at least 1, but got 0"):
         allocate(0, IMAGE, spaces.Discrete(3))
-    with pytest.raises(UsageError, match="`action_masks` must be False"):
-        allocate(1, IMAGE, spaces.Box(-1, 1, (2,)), action_masks=True)
+
+
+def test_a_box_has_one_flag_that_says_whether_it_counts() -> None:
+    masks = allocate(3, IMAGE, spaces.Box(-1, 1, (2,)), action_masks=True).action_masks
+    assert masks is not None
+    assert masks.shape == (3, 1)

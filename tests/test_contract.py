@@ -343,7 +343,10 @@ def test_an_action_out_of_range_counts_as_the_first(name: str, settings: dict[st
             vecenv.reset(seed=12)
             story = []
             for _ in range(30):
-                vecenv.step(np.full((vecenv.num_agents, *layout.shape), action, np.int32))
+                actions = np.full((vecenv.num_agents, *layout.shape), action)
+                if layout.num_continuous:
+                    actions[:, layout.num_discrete :] = 0  # beside choices; reals have no range
+                vecenv.step(actions)
                 story.append(rows(vecenv))
             stories.append(story)
         assert_same(stories[0], stories[1])

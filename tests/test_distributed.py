@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import differing_ranks
 import distributed_run
 import pytest
 import torch
 
-from pufferlib.distributed import ALONE, World, joined_metrics
+from pufferlib.distributed import ALONE, World
 from pufferlib.errors import UsageError
 from pufferlib.rollout import Rollout
 
@@ -76,6 +78,39 @@ def test_one_process_goes_on_from_the_checkpoint_of_two(results: dict[Any, Any],
         torch.testing.assert_close(other, own, rtol=0, atol=1e-6)
 
 
+# ---- Processes with different options -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """Return what each of two processes says where their options differ."""
+    out = tmp_path_factory.mktemp("differing") / "out"
+    torchrun(differing_ranks.__file__, str(out))
+    return [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "gamma", "seed", "n_epochs", "norm_obs"])
+def test_options_that_differ_are_named_in_all_processes(
+    complaints: list[dict[str, str]], name: str
+) -> None:
+    first, second = differing_ranks.CASES[name]
+    for told in complaints:
+        assert told[name] == (
+            f"all processes must have the same `{name}`, but rank 0 has {first} and rank 1 has "
+            f"{second}. Try the same options for all of them."
+        )
+
+
+def test_so_are_slots_and_policies_that_differ(complaints: list[dict[str, str]]) -> None:
+    for told in complaints:
+        assert "same `slots`, but rank 0 has 8 and rank 1 has 4." in told["slots"]
+        assert "same `batch_size`, but rank 0 has 512 and rank 1 has 96." in told["batch_size"]
+        assert "same `policy." in told["policy"]
+        assert "16" in told["policy"]
+        assert "32" in told["policy"]
+        assert told["dashboard"] == ""
+
+
 # ---- The parts -----------------------------------------------------------------------------------
 
 
@@ -91,21 +126,13 @@ def test_each_segment_of_all_processes_belongs_to_one_of_them() -> None:
     worlds = [World(rank, 2) for rank in range(2)]
     rollout = Rows(num_slots=3, num_stretches=2)
     chosen = torch.tensor([0, 4, 6, 2, 11, 3])
-    own = [rollout.own_segments(chosen, world).tolist() for world in worlds]
+    own = [rollout.own_units(chosen, world).tolist() for world in worlds]
     assert own == [[0, 3, 2], [1, 5, 0]]
-    assert rollout.own_segments(chosen, ALONE) is chosen
-
-
-def test_metrics_of_processes_count_by_episodes() -> None:
-    parts = [
-        {"episodes": 1.0, "mean_reward": 4.0, "min_reward": 4.0, "max_reward": 4.0, "perf": 0.0},
-        {"episodes": 3.0, "mean_reward": 0.0, "min_reward": -9.0, "max_reward": 2.0, "perf": 1.0},
-        {"episodes": 0.0},
-    ]
-    joined = joined_metrics(parts)
-    assert joined["mean_reward"] == pytest.approx(1.0)
-    assert joined["perf"] == pytest.approx(0.75)
-    assert (joined["episodes"], joined["min_reward"], joined["max_reward"]) == (4, -9, 4)
+    assert rollout.own_units(chosen, ALONE) is chosen
+    # two steps to a segment: step 9 is the second of segment 4, which is slot 1 of process 1
+    steps = torch.tensor([0, 9, 13])
+    own = [rollout.own_units(steps, world, per_segment=2).tolist() for world in worlds]
+    assert own == [[0, 7], [3]]
 
 
 def test_what_does_not_divide_is_told() -> None:

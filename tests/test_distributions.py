@@ -14,8 +14,10 @@ from torch.distributions import (
     AffineTransform,
     Bernoulli,
     Beta,
+    Binomial,
     Categorical,
     Independent,
+    Laplace,
     MultivariateNormal,
     Normal,
     TransformedDistribution,
@@ -34,7 +36,7 @@ from pufferlib.distributions import (
     sample,
 )
 from pufferlib.errors import UsageError
-from pufferlib.spaces import action_layout, unflatten_action
+from pufferlib.spaces import action_layout, rows_from_values, unflatten_action
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -181,13 +183,19 @@ def random_output(space: Any, batch: int, seed: int = 0) -> PolicyOutput:
 def test_sampled_actions_are_rows_that_the_env_takes(space: Any) -> None:
     layout = action_layout(space)
 
-    for actions in (
-        sample(random_output(space, 50), layout, None, rng())[0],
-        mode(random_output(space, 50), layout),
+    drawn = sample(random_output(space, 50), layout, None, rng())[0]
+    likeliest = mode(random_output(space, 50), layout)
+    taken = env_actions(random_output(space, 50), layout, drawn)
+
+    assert drawn.numpy().dtype == layout.dtype
+    for rows in (
+        drawn.numpy(),
+        rows_from_values(layout, likeliest.numpy()),
+        rows_from_values(layout, taken.numpy()),
     ):
-        assert actions.shape == (50, *layout.shape)
-        assert actions.numpy().dtype == layout.dtype
-        for row in actions.numpy():
+        assert rows.shape == (50, *layout.shape)
+        assert rows.dtype == layout.dtype
+        for row in rows:
             action = unflatten_action(layout, row)
             if not layout.num_continuous:  # reals are not clipped here
                 assert space.contains(action)
@@ -278,7 +286,7 @@ def test_illegal_actions_are_never_sampled_and_gradients_stay_finite(
     output = PolicyOutput(torch.zeros(64), logits)
 
     actions, logprobs = sample(output, layout, masks, random)
-    again, entropy = evaluate_actions(output, layout, actions, masks)
+    again, entropy = evaluate_actions(output, layout, actions.detach(), masks)
     (again.sum() + entropy.sum()).backward()
 
     for chosen in (actions, mode(output, layout, masks)):
@@ -346,12 +354,11 @@ def test_mode_takes_the_likeliest_legal_choice_and_the_mean() -> None:
         torch.ones(1, 2),
     )
 
-    indices, reals = layout.split(mode(output, layout).numpy())
-    legal, _ = layout.split(mode(output, layout, torch.tensor([[True, False, True]])).numpy())
+    actions = mode(output, layout)
+    legal = mode(output, layout, torch.tensor([[True, False, True]]))
 
-    assert indices.tolist() == [[1]]
-    assert reals.tolist() == [[0.25, 1.0]]  # as the env takes them: 4 lies beyond its bound
-    assert legal.tolist() == [[2]]
+    assert actions.tolist() == [[1, 0.25, 1.0]]  # as `step` takes them: 4 lies beyond its bound
+    assert legal.tolist() == [[2, 0.25, 1.0]]
 
 
 def test_uncommon_distributions_are_asked_themselves() -> None:
@@ -369,8 +376,9 @@ def test_uncommon_distributions_are_asked_themselves() -> None:
     assert_close(evaluated, logprobs)
     assert_close(entropy, distribution.entropy())
     assert_close(mode(output, layout), torch.zeros(4, 2))
-    with pytest.raises(UsageError, match="MultivariateNormal"):
-        sample(output, layout, torch.ones(4, 2, dtype=torch.bool))
+    counts = output_of((Binomial(4, torch.full((4,), 0.5)), VALUE), Discrete(5))
+    with pytest.raises(UsageError, match="Binomial"):
+        sample(counts, action_layout(Discrete(5)), torch.ones(4, 5, dtype=torch.bool))
 
 
 def test_independent_components_of_an_uncommon_distribution_are_summed() -> None:
@@ -434,10 +442,22 @@ def test_only_the_continuous_part_of_a_mixed_action_is_cut() -> None:
     )
 
     actions, _ = sample(output, layout, None, rng())
-    indices, reals = layout.split(env_actions(output, layout, actions).numpy())
 
-    assert indices.tolist() == [[2]]
-    assert reals.tolist() == [[1.0, -1.0]]
+    assert env_actions(output, layout, actions).tolist() == [[2, 1.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("space", "indices", "values"),
+    [
+        (Discrete(3, start=-1), [0, 2], [-1, 1]),
+        (MultiDiscrete([3, 5], start=[7, -1]), [[0, 4], [2, 0]], [[7, 3], [9, -1]]),
+    ],
+)
+def test_an_index_becomes_the_value_it_stands_for(space: Any, indices: Any, values: Any) -> None:
+    layout, output = action_layout(space), random_output(space, 2)
+    actions = torch.tensor(indices, dtype=torch.int32)
+
+    assert env_actions(output, layout, actions).tolist() == values
 
 
 def test_choices_need_no_cutting() -> None:
@@ -602,7 +622,7 @@ def test_masks_are_for_the_choices_of_a_mixed_action() -> None:
     masks = torch.tensor([True, False, True]).expand(200, 3)
 
     actions, logprobs = sample(output, layout, masks, rng())
-    again, entropy = evaluate_actions(output, layout, actions, masks)
+    again, entropy = evaluate_actions(output, layout, actions.detach(), masks)
 
     indices, reals = (torch.from_numpy(part.copy()) for part in layout.split(actions.numpy()))
     assert set(indices.flatten().tolist()) == {0, 2}
@@ -633,3 +653,45 @@ def test_no_rows_are_rows_too() -> None:
     actions, logprobs = sample(output, action_layout(Discrete(5)))
 
     assert actions.shape == logprobs.shape == (0,)
+
+
+# --- agents that wait for their turn --------------------------------------------------------------
+
+BOX = Box(-2, 2, (2,))
+WAITING = {
+    "box": (BOX, torch.tensor([[True], [False]])),
+    "box and choices": (
+        Tuple([Discrete(3), BOX]),
+        torch.tensor([[True, False, True], [False, False, False]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["gaussian", "squashed", "uncommon"])
+@pytest.mark.parametrize("name", WAITING)
+def test_an_agent_that_waits_learns_nothing_from_what_it_drew(name: str, form: str) -> None:
+    space, masks = WAITING[name]
+    layout = action_layout(space)
+    mean, std = torch.randn(2, 2, requires_grad=True), torch.rand(2, 2) + 0.5
+    std.requires_grad_()
+    logits = torch.randn(2, 3, requires_grad=True)
+    continuous: Any = (mean, std)
+    if form == "squashed":
+        squash = Squash(*middle_and_reach(torch.from_numpy(BOX.low), torch.from_numpy(BOX.high)))
+        continuous = (TransformedDistribution(Normal(mean, std), [squash]),)
+    elif form == "uncommon":
+        continuous = (Laplace(mean, std),)
+    head = (logits,) if layout.nvec else ()
+    output = policy_output((*head, *continuous, torch.zeros(2)), 2, layout)
+
+    actions, logprobs = sample(output, layout, masks)
+    again, entropy = evaluate_actions(output, layout, actions.detach(), masks)
+    (again.sum() + entropy.sum()).backward()
+
+    assert_close(again, logprobs)
+    assert logprobs[0] != 0
+    assert (logprobs[1], again[1], entropy[1]) == (0, 0, 0)
+    for part in (mean, std, *head):
+        assert part.grad is not None
+        assert part.grad[0].any()
+        assert not part.grad[1].any()

@@ -53,6 +53,19 @@ def test_generated_pages_are_what_the_code_says(generate_docs: ModuleType) -> No
     assert stale == [], "run: python scripts/generate_docs.py"
 
 
+def test_measured_tables_tell_the_figures_of_all_seeds(generate_docs: ModuleType) -> None:
+    entry = {"return": 2508.0, "return_std": 276.0, "eval": 2600.5, "eval_std": 1.0}
+    entry = {**entry, "cleanrl": "2383", "zoo": "2410", "rows": [{"total_steps": 1_000_000}]}
+    *_, row = generate_docs.gym_table({"gym-Hopper-v5": entry}).splitlines()
+    assert row.endswith(" | 1.0M | 2508.0 +- 276.0 | 2600.5 +- 1.0 | 2383 | 2410 |")
+    runs = [
+        {"env": "gym-X", "who": who, "steps": 9000, "return": value}
+        for who, value in [("ours", -80.0), ("ours", -90.0), ("sb3", 0.25), ("puffer", None)]
+    ]
+    *_, row = generate_docs.defaults_table({"rows": runs}).splitlines()
+    assert row == "| X | 9k | -85 (-90 to -80) | - | 0.25 | - | - |"
+
+
 def test_measured_columns_are_no_part_of_the_check(generate_docs: ModuleType) -> None:
     figures = {"sps_1core": 12.3e6, "perf": 0.98, "steps": 1.5e6, "seconds": 61.2, "seeds": 3}
     page = generate_docs.ocean_page({"squared": figures, "tmaze/gru": figures})

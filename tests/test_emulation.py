@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from hypothesis import HealthCheck, given, settings
+from gymnasium.vector.utils import concatenate, create_empty_array
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from parity import assert_gymnasium_parity
 from test_spaces import FLOATS, INTEGERS, assert_bit_equal, trees
@@ -23,6 +24,7 @@ from pufferlib.errors import EnvError, UnknownNameError, UsageError
 from pufferlib.spaces import (
     action_layout,
     action_reader,
+    action_values,
     flatten_action,
     flatten_observation,
     observation_layout,
@@ -30,6 +32,7 @@ from pufferlib.spaces import (
     unflatten_action,
     unflatten_observation,
 )
+from pufferlib.vectorization import Serial
 
 VECTOR = Box(-1, 1, (2,), np.float32)
 
@@ -176,6 +179,7 @@ ACTIONS = trees(["bool", "int8", "uint8", "int16", "float16", "float32"])
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TREES, ACTIONS, st.integers(0, 2**32 - 1))
+@example(MultiBinary(3), Box(0, 1, (0,), np.float16), 0)
 def test_any_space_passes_through_bit_equal(space: Any, actions: Any, seed: int) -> None:
     space.seed(seed)
     actions.seed(seed)
@@ -184,12 +188,14 @@ def test_any_space_passes_through_bit_equal(space: Any, actions: Any, seed: int)
     vecenv.reset(seed=0)
     layout, action = observation_layout(space), action_layout(actions)
     assert_bit_equal(unflatten_observation(layout, vecenv.observations[0]), env.said["first"])
-    for _ in range(5):
+    for turn in range(6):
         env.said["observation"] = space.sample()
         chosen = actions.sample()
         row = np.zeros((1, *action.shape), action.dtype)
         flatten_action(action, chosen, row[0, ...])
-        vecenv.step(row)
+        out = create_empty_array(actions, 1)
+        forms = [chosen], action_values(action, row), concatenate(actions, [chosen], out)
+        vecenv.step(forms[turn % 3])
         assert_bit_equal(env.actions[-1], chosen)
         seen = unflatten_observation(layout, vecenv.observations[0])
         assert_bit_equal(seen, env.said["observation"])
@@ -226,9 +232,7 @@ def test_actions_arrive_as_the_space_has_them() -> None:
     env = Gym(action_space=space)
     vecenv = pufferlib.emulate(env, num_envs=1)
     vecenv.reset(seed=0)
-    # indices of go, many, on, then the bits of two float32
-    reals = np.array([0.5, -0.25], np.float32).view(np.int32)
-    vecenv.step(np.array([[0, 1, 4, 1, 0, *reals]], np.int32))
+    vecenv.step([[-1, 1, 4, 1, 0, 0.5, -0.25]])  # go, many, on, then push
     action = env.actions[0]
     assert type(action["go"]) is int
     assert action["go"] == -1
@@ -1063,3 +1067,116 @@ def test_puffer_learns_with_agents_in_dicts() -> None:
     with pufferlib.emulate(Echo, num_envs=16) as vecenv:
         score = trained(vecenv, 20, batch_size=1024, num_steps=32, learning_rate=1e-2)
     assert score > 7
+
+
+# ---- Final observations of envs that work in place -----------------------------------------------
+
+
+class Cut(PufferEnv):
+    """Counts up in place, cut (or ended) after three steps; writes its final observation or not."""
+
+    def __init__(self, writes: bool, terminal: bool = False) -> None:
+        self.single_observation_space = self.make_space((2,))
+        self.single_action_space = self.make_discrete(2)
+        self.num_agents = 2
+        super().__init__()
+        self.writes, self.terminal = writes, terminal
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.observations[:] = [[0, 0], [10, 10]]
+        return self.observations, []
+
+    def step(self, actions: Any) -> Any:
+        self.observations += 1
+        if self.observations[0, 0] == 3:
+            if self.writes:
+                self.final_observations[:] = self.observations
+            (self.terminals if self.terminal else self.truncations)[:] = True
+            self.reset()
+        return self.observations, self.rewards, self.terminals, self.truncations, []
+
+
+def finals(creator: Any, num_steps: int) -> list[Any]:
+    with Serial(creator, 2) as vecenv:
+        vecenv.reset(seed=0)
+        seen = []
+        for _ in range(num_steps):
+            *_, dones, _ = vecenv.step(np.zeros(4, np.int32))
+            seen += vecenv.final_observations[dones, 0].tolist()
+    return seen
+
+
+def test_a_cut_without_its_final_observation_is_warned_of_once() -> None:
+    with pytest.warns(UserWarning, match="`final_observations` must be written where") as caught:
+        seen = finals(lambda: Cut(writes=False), 6)
+    assert seen == [2, 12, 2, 12] * 2  # what was seen before the step that cut it
+    assert len(caught) == 1
+    assert str(caught[0].message).startswith("Cut (env 0), `step`: ")
+
+
+@pytest.mark.filterwarnings("error")
+def test_final_observations_that_are_written_stay_as_they_are() -> None:
+    assert finals(lambda: Cut(writes=True), 6) == [3, 13, 3, 13] * 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_terminal_needs_no_final_observation() -> None:
+    assert finals(lambda: Cut(writes=False, terminal=True), 3) == [2, 12, 2, 12]
+
+
+# ---- Turns with a Box ----------------------------------------------------------------------------
+
+
+class Aiming:
+    """PettingZoo's AEC API without the package: two agents aim by turns, for six turns."""
+
+    possible_agents: ClassVar = ["x", "y"]
+    metadata: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, action_space: Any) -> None:
+        self.space = action_space
+
+    def observation_space(self, agent: str) -> Any:
+        return VECTOR
+
+    def action_space(self, agent: str) -> Any:
+        return self.space
+
+    def agent_iter(self) -> Any: ...
+
+    def observe(self, agent: str) -> Any:
+        return np.full(2, self.tick / 6, np.float32)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.tick, self.agents = 0, list(self.possible_agents)
+        self.agent_selection = "x"
+        self.rewards, self.infos = dict.fromkeys("xy", 0.0), {"x": {}, "y": {}}
+        self.terminations, self.truncations = (dict.fromkeys("xy", False) for _ in range(2))
+
+    def step(self, action: Any) -> None:
+        if self.terminations[self.agent_selection]:
+            self.agents.remove(self.agent_selection)
+            self.agent_selection = "y"
+            return
+        self.tick += 1
+        self.rewards["x" if self.tick % 2 else "y"] = 1.0
+        self.agent_selection = "y" if self.tick % 2 else "x"
+        if self.tick == 6:
+            self.terminations = dict.fromkeys("xy", True)
+
+
+@pytest.mark.parametrize("space", [Box(-1, 1, (2,)), Tuple([Discrete(3), Box(-1, 1, (2,))])])
+def test_what_waiting_agents_draw_from_a_box_counts_for_nothing(space: Any) -> None:
+    with pufferlib.emulate(lambda: Aiming(space), num_envs=2) as vecenv:
+        vecenv.reset(seed=0)
+        assert vecenv.action_masks is not None
+        assert vecenv.action_masks.all(1).tolist() == [True, False, True, False]
+        assert not vecenv.action_masks[1].any()
+        assert vecenv.masks.all()  # waiting agents are present: rewards reach them
+        trainer = pufferlib.PuffeRL(vecenv, batch_size=48, num_steps=12, dashboard="off")
+        trainer.evaluate()
+        logprobs = trainer.rollout.logprobs  # x and y of both envs, by turns for 12 steps
+        is_turn = (np.arange(12) % 2 == 0) == (np.arange(4) % 2 == 0)[:, None]
+        assert ((logprobs != 0).numpy() == is_turn).all()
+        assert trainer.train()["policy_loss"] < 1  # and all of it is finite
+    assert pufferlib.check_env(Aiming(space)).ok

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import pufferlib
-from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos, finished
+from pufferlib.episodes import (
+    EpisodeStats,
+    EpisodeTracker,
+    EpisodeWindow,
+    Infos,
+    finished,
+    joined_metrics,
+)
 
 
 class Counter:
@@ -84,6 +91,60 @@ def test_without_episodes_there_is_only_their_number() -> None:
     assert EpisodeStats().means() == {"episodes": 0.0}
 
 
+def test_metrics_of_processes_count_by_episodes() -> None:
+    parts = [
+        {"episodes": 1.0, "mean_reward": 4.0, "min_reward": 4.0, "max_reward": 4.0, "perf": 0.0},
+        {"episodes": 3.0, "mean_reward": 0.0, "min_reward": -9.0, "max_reward": 2.0, "perf": 1.0},
+        {"episodes": 0.0},
+    ]
+    joined = joined_metrics(parts)
+    assert joined["mean_reward"] == pytest.approx(1.0)
+    assert joined["perf"] == pytest.approx(0.75)
+    assert (joined["episodes"], joined["min_reward"], joined["max_reward"]) == (4, -9, 4)
+
+
+def rollout_of(episodes: int, reward: float, **metrics: float) -> dict[str, float]:
+    rewards = dict.fromkeys(("mean_reward", "min_reward", "max_reward"), reward)
+    return {"episodes": float(episodes), **rewards, **metrics}
+
+
+def test_a_window_keeps_the_last_rollouts_that_have_enough_episodes() -> None:
+    window = EpisodeWindow(num_slots=1, size=100)
+    assert window.means() == {}
+    for reward in range(60):
+        window.add(rollout_of(2, reward, perf=reward / 100))
+        window.add({"episodes": 0.0})  # says nothing, and pushes nothing out
+    # 50 rollouts of 2 episodes: rewards 10 to 59, whose mean is 34.5
+    assert window.means() == pytest.approx(
+        {"mean_reward": 34.5, "min_reward": 10, "max_reward": 59, "perf": 0.345}
+    )
+    window.add(rollout_of(99, 0.0, perf=0.0))
+    # one episode short of 100: the newest rollout before it stays, and counts by its 2 episodes
+    assert window.means()["mean_reward"] == pytest.approx(2 * 59 / 101)
+    window.add(rollout_of(5000, -3.0, perf=1.0))
+    assert {"episodes": 5000.0, **window.means()} == rollout_of(5000, -3.0, perf=1.0)
+
+
+def test_what_is_no_mean_over_episodes_is_the_last_of_the_window() -> None:
+    window = EpisodeWindow(num_slots=1)
+    for elo in (1000.0, 1200.0):
+        window.add(rollout_of(10, 1.0, elo=elo, restarts=elo / 1000, win_rate=elo / 2000))
+    means = window.means()
+    assert (means["elo"], means["restarts"], means["win_rate"]) == (1200.0, 1.2, 0.55)
+
+
+def test_a_window_is_settled_when_every_slot_has_ended_and_it_is_full() -> None:
+    window = EpisodeWindow(num_slots=3, size=10)
+    window.add(rollout_of(50, 1.0))  # the shortest of many: slot 1 has not ended yet
+    slots, present = np.array([0, 1, 2, 0, 1, 2]), np.array([True, True, False] * 2)
+    assert not window.note_ends(slots, np.array([True] + [False] * 5), present)
+    assert not window.is_settled
+    # slot 2 is absent throughout and not waited for
+    window.all_ended = window.note_ends(slots, np.array([False] * 4 + [True, False]), present)
+    assert window.is_settled
+    assert not window.note_ends(slots, np.zeros(6, np.bool_), np.ones(6, np.bool_))
+
+
 def test_tracker_sums_rewards_and_steps_of_each_slot() -> None:
     tracker = EpisodeTracker(2)
     present, ended = np.array([True, True]), np.array([False, False])
@@ -148,7 +209,7 @@ def test_held_infos_survive_what_overwrites_their_rows(call: str) -> None:
 
 def test_infos_that_nobody_holds_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr("pufferlib.native.finished", lambda *_: calls.append(1) or {})
+    monkeypatch.setattr("pufferlib.native.Finished", lambda *_: calls.append(1) or {})
     with pufferlib.make("cartpole", num_envs=4, num_workers=1, max_steps=2) as vecenv:
         vecenv.reset(seed=0)
         for _ in range(10):
@@ -159,6 +220,17 @@ def test_infos_that_nobody_holds_are_never_built(monkeypatch: pytest.MonkeyPatch
         vecenv.step(0)
         assert len(calls) == 1  # held across a step: built just in time
         assert infos[0] == {}
+
+
+def test_infos_of_c_envs_carry_the_metrics_of_the_episode_that_ended() -> None:
+    with pufferlib.make("cartpole", num_envs=2, num_workers=1, max_steps=3) as vecenv:
+        vecenv.reset(seed=0)
+        held = [vecenv.step(0)[3] for _ in range(4)]
+    assert [info.get("score") for infos in held for info in infos] == [None] * 4 + [3, 3] + [
+        None
+    ] * 2
+    assert held[2][0]["score"] == held[2][0]["episode"]["l"]
+    assert held[2][1]["perf"] == pytest.approx(1.0)
 
 
 def test_detached_infos_need_their_source_no_more() -> None:

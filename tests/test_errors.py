@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from pufferlib import errors
-from pufferlib.errors import did_you_mean, nearest, unknown_name
+from pufferlib.errors import did_you_mean, nearest, one_line, quoted, unknown_name
 
 ENVS = ["breakout", "cartpole", "connect4", "pong", "snake", "squared"]
 
@@ -90,3 +90,44 @@ def test_errors_survive_the_way_between_processes() -> None:
 
     assert error.suggestions == ("breakout",)
     assert "braekout" in str(error)
+
+
+# ---- Foreign text --------------------------------------------------------------------------------
+
+HOSTILE = "a\npuffer: all is well\x1b[2J\x1b]0;title\x07\u202e\udc80" + "x" * 3_000_000
+
+
+def test_quoted_text_is_one_short_printable_line() -> None:
+    assert quoted("learning_rate") == "`learning_rate`"
+    assert quoted("Größe 3") == "`Größe 3`"
+    said = quoted(HOSTILE)
+    assert said.startswith(r"`a\npuffer: all is well\x1b[2J\x1b]0;title\x07\u202e\udc80xxx")
+    assert said.isprintable()
+    assert len(said) < 100
+    assert quoted("x" * 61) == f"`{'x' * 60} ...`"
+
+
+def test_quoted_values_are_their_short_repr() -> None:
+    class Rude:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert quoted(3.5) == "3.5"
+    assert quoted(None) == "None"
+    assert quoted([1, 2]) == "[1, 2]"
+    assert len(quoted([HOSTILE] * 1000)) < 100
+    assert len(quoted(10**5000)) < 100
+    assert quoted(Rude()).startswith("<Rude instance")
+
+
+def test_messages_of_others_become_one_line() -> None:
+    assert one_line(ValueError("first\n  second\t third")) == "first second third"
+    assert one_line("\x1b[31mred") == r"\x1b[31mred"
+    assert len(one_line(HOSTILE)) < 400
+
+
+def test_unknown_name_cuts_and_escapes_what_it_was_given() -> None:
+    said = str(unknown_name("key", HOSTILE, ENVS, where=f"{HOSTILE}:3"))
+
+    assert said.isprintable()
+    assert len(said) < 600

@@ -73,8 +73,6 @@ def test_every_slot_plays_as_many_episodes() -> None:
     # the slow env ends once in 12 steps, in which the fast one ends four times
     vecenv = clocks((3, 1.0), (12, 0.25))
     scores = evaluate_policy(vecenv, Coin(), episodes=2)
-    # the slow one's end falls into the step of an uncounted one: their mean perf stands for it
-    slow_perf = (0.25 + 1.0) / 2
     assert scores == {
         "episodes": 2.0,
         "mean_reward": 3.0,  # 3 x 1 and 12 x 0.25
@@ -82,7 +80,7 @@ def test_every_slot_plays_as_many_episodes() -> None:
         "max_reward": 3.0,
         "std_reward": 0.0,
         "episode_length": 7.5,
-        "perf": (1.0 + slow_perf) / 2,
+        "perf": 0.625,  # 1 and 0.25, though an uncounted 1 falls into the step of the slow one's
     }
 
 
@@ -97,15 +95,47 @@ def test_metrics_of_episodes_beyond_the_quota_do_not_count() -> None:
     assert scores["std_reward"] == 1.5
 
 
-def test_the_quota_is_rounded_up_to_all_slots() -> None:
-    scores = evaluate_policy(clocks((3, 1.0), (4, 1.0), (5, 1.0)), Coin(), episodes=4)
-    assert scores["episodes"] == 6
+@pytest.mark.parametrize(
+    ("episodes", "lengths"),
+    [(1, [9]), (2, [9, 4]), (3, [9, 4, 5]), (4, [9, 4, 5, 9]), (8, [9, 9, 9, 4, 4, 4, 5, 5])],
+)
+def test_the_first_slots_play_what_does_not_divide(episodes: int, lengths: list[int]) -> None:
+    vecenv = clocks((9, 1.0), (4, 1.0), (5, 1.0))  # the slowest is the first
+    scores = evaluate_policy(vecenv, Coin(), episodes=episodes)
+    assert scores["episodes"] == episodes == len(lengths)
+    assert scores["episode_length"] == pytest.approx(np.mean(lengths))
+    assert scores["mean_reward"] == pytest.approx(np.mean(lengths))
+    assert scores["perf"] == 1
+
+
+@pytest.mark.parametrize("num_envs", [1, 64, 512])
+def test_env_metrics_are_those_of_the_episodes_that_count(num_envs: int) -> None:
+    # a step of cartpole earns 1 and its score is the number of steps: both are one number
+    with pufferlib.make("cartpole", num_envs=num_envs, num_workers=1) as vecenv:
+        torch.manual_seed(0)
+        scores = evaluate_policy(vecenv, make_policy(vecenv, hidden_size=8), episodes=512)
+    assert scores["episodes"] == 512
+    assert scores["score"] == scores["mean_reward"] == scores["episode_length"]
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "threads"])
+def test_metrics_of_c_envs_come_through_every_backend(backend: str) -> None:
+    settings: dict[str, Any] = {"num_envs": 4, "num_workers": 2, "backend": backend}
+    with pufferlib.make("snake", **settings, num_agents=2, max_steps=40) as vecenv:
+        torch.manual_seed(0)
+        scores = evaluate_policy(vecenv, make_policy(vecenv, hidden_size=8), episodes=24)
+    with pufferlib.make("snake", num_envs=4, num_workers=1, num_agents=2, max_steps=40) as vecenv:
+        torch.manual_seed(0)
+        assert evaluate_policy(vecenv, make_policy(vecenv, hidden_size=8), episodes=24) == scores
+    assert {"score", "perf"} <= scores.keys()
 
 
 def test_a_slot_that_is_always_absent_is_not_waited_for() -> None:
-    scores = evaluate_policy(clocks((3, 1.0), (4, 1.0, True)), Coin(), episodes=2)
-    assert scores["episodes"] == 1
-    assert scores["episode_length"] == 3
+    for episodes in (1, 2):
+        vecenv = clocks((4, 1.0, True), (3, 1.0))
+        scores = evaluate_policy(vecenv, Coin(), episodes=episodes)
+        assert scores["episodes"] == 1
+        assert scores["episode_length"] == 3
 
 
 def test_the_policy_is_asked_in_eval_mode_and_left_as_it_was() -> None:

@@ -113,13 +113,12 @@ def test_cartpole_of_gymnasium_learns() -> None:
             vecenv,
             batch_size=512,
             minibatch_size=128,
-            num_iterations=12,
+            num_iterations=40,
             learning_rate=3e-3,
             anneal_lr=False,
             gamma=0.98,
             gae_lambda=0.9,
             ent_coef=0.0,
-            reward_scale=0.05,
             dashboard="off",
             seed=2,
         )
@@ -231,10 +230,11 @@ def test_the_ini_of_a_family_decides_how_many_envs_are_made() -> None:
 def test_runs_start_from_the_ini_of_their_family() -> None:
     loaded = config.load("gym-MountainCar-v0", [("vec", "num_workers", "2")])
     assert loaded.vec.num_envs == config.family_num_envs("gym-MountainCar-v0")
-    assert loaded.train.batch_size != config.TrainConfig().batch_size
+    assert loaded.train.total_timesteps != config.TrainConfig().total_timesteps
     assert config.load("gym").vec.num_envs == loaded.vec.num_envs
-    own = config.load("gym-CartPole-v1")  # has an ini of its own, which wins
-    assert own.vec.num_envs != loaded.vec.num_envs
+    own = config.load("gym-Hopper-v5")  # has an ini of its own on top
+    assert own.train.norm_obs
+    assert own.train.total_timesteps == loaded.train.total_timesteps
     assert config.load("gymnastics").vec.num_envs is None
     assert config.family_num_envs("breakout") is None
 

@@ -15,16 +15,16 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 
 # From the bottom up. A module may import from lower lines only; a package counts as one module.
 LAYERS = [
-    {"errors"},
-    {"spaces", "config", "files"},
-    {"buffers", "runs"},
-    {"episodes"},
+    {"errors", "files"},
+    {"spaces", "config"},
+    {"buffers", "runs", "batches"},
+    {"episodes", "guards"},
     {"env"},
     {"emulation", "native"},
     {"ocean"},
     {"registry"},
     {"vectorization", "checking"},
-    {"adapters"},
+    {"adapters", "memory"},
     {"integrations"},
     # ---- the torch line: nothing above imports torch, not even inside of a function
     {"cells"},
@@ -39,6 +39,7 @@ LAYERS = [
     {"async_rollout"},
     {"checkpoint", "loggers", "profiling", "dashboard", "nonfinite", "learner"},
     {"selfplay"},
+    {"playing"},
     {"resuming"},
     {"trainer"},
     {"evaluation", "export", "benchmark"},

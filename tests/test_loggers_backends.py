@@ -165,6 +165,40 @@ with WandbLogger("project", entity="team", name="first", config={{"gamma": 0.9}}
     assert told.count("\n") == 2  # that warning and the line of code that it points to
 
 
+def test_rows_of_your_own_go_into_the_run_of_the_logger(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    script = """
+import wandb
+from pufferlib.loggers import WandbLogger
+with WandbLogger("project", name="ours") as logger:
+    logger.log({"loss": 1.0}, 10)
+    assert wandb.run is logger.run
+    wandb.log({"mine": 2.0})
+    logger.log({"loss": 3.0}, 20)
+assert wandb.run is None
+"""
+    assert run(script, tmp_path, WANDB_MODE="offline") == ""
+    rows = wandb_rows(tmp_path)
+    assert [row["loss"] for row in rows.values() if "loss" in row] == [1.0, 3.0]
+    assert [row["mine"] for row in rows.values() if "mine" in row] == [2.0]
+
+
+def test_a_run_of_your_own_stays_the_current_one(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    script = """
+import wandb
+from pufferlib.loggers import WandbLogger
+mine = wandb.init(project="project", name="mine", settings=wandb.Settings(silent=True))
+with WandbLogger("project", name="ours") as logger:
+    logger.log({"loss": 1.0}, 10)
+    assert logger.run is not None and wandb.run is mine
+assert wandb.run is mine
+mine.finish()
+"""
+    run(script, tmp_path, WANDB_MODE="offline")
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
+
+
 def test_wandb_says_nothing_where_offline_is_what_was_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     script = """

@@ -22,7 +22,9 @@ from pufferlib.models import (
 )
 from pufferlib.pytorch import (
     RecurrentWrapper,
+    env_actions,
     evaluate_actions,
+    mode,
     policy_sequence,
     policy_spaces,
     policy_step,
@@ -128,7 +130,7 @@ def test_first_actions_are_nearly_uniform_and_values_are_not_flat() -> None:
 
 
 def test_joined_heads_equal_the_two_layers() -> None:
-    policy = MLP(Box(-1, 1, (4,)), Discrete(3))
+    policy = MLP(Box(-1, 1, (4,)), Discrete(3), separate=False)
     features = torch.randn(8, 64)
 
     logits, value = policy.decode(features)
@@ -138,10 +140,12 @@ def test_joined_heads_equal_the_two_layers() -> None:
 
 
 def test_mlp_has_the_asked_layers_and_nothing_else() -> None:
-    # 4*64+64 + 64*64+64 + heads 64*3+3
-    policy = MLP(Box(-1, 1, (4,)), Discrete(2), hidden_size=64, num_layers=2)
+    # two encoders of 4*64+64 + 64*64+64, or one, and heads 64*3+3
+    own = MLP(Box(-1, 1, (4,)), Discrete(2), hidden_size=64, num_layers=2)
+    shared = MLP(Box(-1, 1, (4,)), Discrete(2), hidden_size=64, num_layers=2, separate=False)
 
-    assert sum(p.numel() for p in policy.parameters()) == 320 + 4160 + 195
+    assert sum(p.numel() for p in own.parameters()) == 2 * (320 + 4160) + 195
+    assert sum(p.numel() for p in shared.parameters()) == 320 + 4160 + 195
 
 
 def test_separate_nets_of_tanh_are_those_of_the_published_mujoco_results() -> None:
@@ -175,16 +179,52 @@ def test_separate_nets_share_no_gradient(name: str) -> None:
         assert moved == parameter_name.startswith("critic"), parameter_name
 
 
-def test_bytes_of_images_are_scaled_and_those_of_vectors_are_not() -> None:
-    image = CNN(Box(0, 255, (5, 5, 3), np.uint8), Discrete(2))
-    floats = CNN(Box(0, 1, (5, 5, 3)), Discrete(2))
-    floats.load_state_dict(image.state_dict())
-    pixels = torch.randint(0, 256, (4, 5, 5, 3), dtype=torch.uint8)
-    vector = MLP(Box(0, 255, (6,), np.uint8), Discrete(2))
-    counts = torch.randint(0, 256, (4, 6), dtype=torch.uint8)
+# a space, and what a policy of [0, 1] is given in place of its observations
+SCALED: dict[str, tuple[Box, Any]] = {
+    "image of bytes": (Box(0, 255, (5, 5, 3), np.uint8), lambda x: x * (1 / 255)),
+    "small numbers": (Box(0, 10, (7, 7, 3), np.uint8), lambda x: x * (1 / 10)),
+    "image of floats": (Box(0, 255, (5, 5, 3)), lambda x: x * (1 / 255)),
+    "image around 0": (Box(-100, 100, (5, 5, 3)), lambda x: (x + 100) * (1 / 200)),
+    "image that is fine": (Box(-1, 1, (5, 5, 3)), lambda x: x),
+    "endless image": (Box(-np.inf, np.inf, (5, 5, 3)), lambda x: x),
+    "vector of bytes": (Box(0, 255, (6,), np.uint8), lambda x: x * (1 / 255)),
+    "plane of bytes": (Box(0, 255, (8, 8), np.uint8), lambda x: x * (1 / 255)),
+    "frames of bytes": (Box(0, 255, (2, 6, 6, 1), np.uint8), lambda x: x * (1 / 255)),
+    "vector of flags": (Box(0, 1, (6,), np.uint8), lambda x: x),
+    "vector of int16": (Box(-50, 150, (6,), np.int16), lambda x: (x + 50) * (1 / 200)),
+    "vector of any int32": (Box(-(2**31), 2**31 - 1, (6,), np.int32), lambda x: x),
+    "vector of floats": (Box(0, 255, (6,)), lambda x: x),
+    "bounds of its own for each": (
+        Box(np.array([0, 10]), np.array([4, 10]), dtype=np.int32),
+        lambda x: (x - torch.tensor([0.0, 10.0])) * torch.tensor([0.25, 1.0]),
+    ),
+}
 
-    assert_close(image.encode(pixels), floats.encode(pixels / 255))
-    assert_close(vector.encode(counts), vector.encode(counts.float()))
+
+@pytest.mark.parametrize("name", SCALED)
+def test_images_and_integers_are_scaled_by_their_bounds(name: str) -> None:
+    space, scaled = SCALED[name]
+    kind = CNN if len(space.shape) == 3 else MLP
+    policy = kind(space, Discrete(2))
+    plain = kind(Box(-1, 1, space.shape), Discrete(2))
+    plain.load_state_dict(policy.state_dict())
+    observations = observations_of(space, 4)
+
+    expected = plain.encode(scaled(observations.float()))
+    assert torch.equal(policy.encode(observations), expected)  # to the last bit
+
+
+def test_leaves_of_a_dict_are_scaled_too() -> None:
+    parts = {"bytes": Box(0, 255, (6,), np.uint8), "image": Box(0, 10, (5, 5, 3), np.uint8)}
+    policy = MultiInput(Dict(parts), Discrete(2))
+    full = {name: torch.from_numpy(part.high)[None] for name, part in parts.items()}
+    plain = MultiInput(
+        Dict({name: Box(0, 1, part.shape) for name, part in parts.items()}), Discrete(2)
+    )
+    plain.load_state_dict(policy.state_dict())
+    ones = {name: torch.ones(1, *part.shape) for name, part in parts.items()}
+
+    assert_close(policy.encode(full), plain.encode(ones))
 
 
 def test_channels_first_and_last_see_the_same_picture() -> None:
@@ -220,6 +260,43 @@ def test_box_actions_begin_in_the_middle_of_their_bounds() -> None:
     # half the distance where both bounds are finite, else 1
     assert_close(std[0], torch.tensor([50.0, 1.0, 2.0]))
     assert_close(mean.mean(0), torch.tensor([50.0, 0.0, 0.0]), atol=1.0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "middle", "reach"),
+    [
+        (-1e3, 1e3, 0, 1e3),
+        (-1e6, 1e6, 0, 1),
+        (float(np.finfo(np.float32).min), float(np.finfo(np.float32).max), 0, 1),
+        (0, np.inf, 0, 1),
+        (100, np.inf, 100, 1),  # 0 would be cut off at 100 for ever
+        (-np.inf, -5, -5, 1),
+        (2e6, 9e6, 2e6, 2e3),  # 1 would be lost in the steps of float32 there
+        (7, 7, 7, 1),
+    ],
+)
+@pytest.mark.parametrize("squash", [False, True])
+def test_bounds_that_say_nothing_do_not_set_the_deviation(
+    low: float, high: float, middle: float, reach: float, squash: bool
+) -> None:
+    space = Box(low, high, (1,))
+    policy = MLP(Box(-1, 1, (4,)), space, squash=squash)
+    with torch.no_grad():
+        policy.actor.weight.zero_()
+    spaces = policy_spaces(env_of(Box(-1, 1, (4,)), space))
+    output = policy_step(policy, torch.randn(512, 4), None, spaces)
+    generator = torch.Generator().manual_seed(0)
+    drawn, logprobs = sample(output, spaces.action, generator=generator)
+    actions = env_actions(output, spaces.action, drawn)
+
+    assert logprobs.isfinite().all()
+    assert ((actions >= low) & (actions <= high)).all()  # of the space, as ever
+    assert mode(output, spaces.action)[0].item() == middle
+    if not squash:
+        assert policy.log_std.exp().item() == pytest.approx(reach)
+    logprob, entropy = evaluate_actions(output, spaces.action, drawn)
+    assert_close(logprob, logprobs, rtol=1e-4, atol=1e-3)
+    assert entropy.isfinite().all()
 
 
 def test_log_std_alone_sets_the_standard_deviation() -> None:

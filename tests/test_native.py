@@ -9,7 +9,15 @@ import pytest
 
 from pufferlib.buffers import allocate
 from pufferlib.errors import UnknownNameError, UsageError
-from pufferlib.native import NativeCreator, NativeEnv, NativeVec, env_seed, fresh_seed, infos
+from pufferlib.native import (
+    NativeCreator,
+    NativeEnv,
+    NativeVec,
+    env_seed,
+    fresh_seed,
+    handover,
+    infos,
+)
 
 
 def test_every_env_is_described() -> None:
@@ -40,12 +48,12 @@ def test_an_int_param_takes_whole_numbers(given: Any) -> None:
     ("name", "settings", "said"),
     [
         ("cartpole", {"max_steps": 2.5}, "`max_steps` of `cartpole` must be a whole number"),
-        ("cartpole", {"max_steps": "many"}, "must be a whole number, but got 'many'"),
+        ("cartpole", {"max_steps": "many"}, "must be a whole number, but got `many`"),
         ("cartpole", {"gravity": None}, "`gravity` of `cartpole` must be a number, but got None"),
         ("cartpole", {"gravity": 1e9}, r"`gravity` must be in \[0, 100\], but got 1e\+09"),
         ("cartpole", {"gravity": float("nan")}, r"`gravity` must be in \[0, 100\]"),
         ("cartpole", {"max_steps": 0}, "`max_steps` must be in"),
-        ("connect4", {"opponent": "slef"}, "scripted, self, random, but got 'slef'.*`self`"),
+        ("connect4", {"opponent": "slef"}, "scripted, self, random, but got `slef`.*`self`"),
         ("connect4", {"opponent": 1}, "must be one of scripted, self, random, but got 1"),
     ],
 )
@@ -224,3 +232,9 @@ def test_env_seeds_differ_and_the_first_is_the_run_seed() -> None:
     assert set(seeds[1:]).isdisjoint(env_seed(124, index) for index in range(1000))
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert fresh_seed() != fresh_seed()
+
+
+def test_a_bare_hand_over_takes_as_long_as_its_work() -> None:
+    assert handover(2, 2e-3, 5) >= 2e-3
+    with pytest.raises(ValueError, match="needs a worker and a turn"):
+        handover(0, 0.0, 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
-from scripted import Scripted, TenTimes
+from scripted import Scripted, TenTimes, learn
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -18,7 +18,13 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.errors import CheckpointError, UsageError
 from pufferlib.evaluation import evaluate_policy
-from pufferlib.normalisation import CLIP, Moments, ObservationNorm, RewardNorm
+from pufferlib.normalisation import (
+    CLIP,
+    RETURN_FLOOR,
+    Moments,
+    ObservationNorm,
+    RewardNorm,
+)
 from pufferlib.pytorch import policy_sequence, unflatten_observations
 from pufferlib.spaces import observation_layout
 from pufferlib.vectorization import Serial
@@ -64,7 +70,7 @@ def test_observations_get_mean_0_and_deviation_1_and_are_clipped() -> None:
     rows = torch.tensor([[0.0, 7.0], [2.0, 7.0], [4.0, 7.0], [6.0, 7.0]])
     assert_close(norm(rows), rows)  # nothing is known yet
     assert norm(torch.full((1, 2), 1e9)).tolist() == [[CLIP, CLIP]]
-    norm.update(rows)
+    learn(norm, rows)
 
     # mean 3, variance 5; the second component never moves
     expected = torch.tensor([-3.0, -1.0, 1.0, 3.0]) / 5**0.5
@@ -88,7 +94,7 @@ def test_only_boxes_of_floats_are_touched(others: dict[str, Any]) -> None:
     if others:
         parts["image"][:] = torch.from_numpy(rng.integers(0, 255, (50, 2, 2, 3)))
     before = rows.clone()
-    norm.update(rows)
+    learn(norm, rows)
     seen = unflatten_observations(norm(rows), layout)
 
     for name in ("speed", "height"):
@@ -156,7 +162,7 @@ def test_what_was_seen_in_the_rollout_is_what_is_trained_on() -> None:
 
     assert_close(output.value.view(32, 16), rollout.values, atol=1e-5, rtol=1e-5)
     assert 0.5 < rollout.observations.std() < 1.5  # cartpole's own is below 0.5
-    assert trainer.train()["updates"] == 4
+    assert trainer.train()["updates"] == 8
 
 
 def test_statistics_are_those_of_all_rollouts_before() -> None:
@@ -164,12 +170,43 @@ def test_statistics_are_those_of_all_rollouts_before() -> None:
     vecenv = Serial(Scripted, 1)
     trainer = PuffeRL(vecenv, TenTimes(), batch_size=6, norm_obs=True, **SMALL)
     trainer.evaluate()
-    assert trainer.rollout.observations.flatten().tolist() == [0, 1, 2, 3, 4, 5]
     trainer.evaluate()
     expected = (torch.arange(6.0, 12.0) - 2.5) / (35 / 12) ** 0.5
     assert_close(trainer.rollout.observations.flatten(), expected)
     # the bootstrap too: observation 12, valued at ten times itself
     assert_close(trainer.rollout.bootstrap[0], 10 * (12 - torch.tensor(2.5)) / (35 / 12) ** 0.5)
+
+
+def test_the_first_rollout_is_normalised_as_it_goes() -> None:
+    # the observations of two envs, 3 apart: 0 and 3, 1 and 4, 2 and 5, ...
+    starts = iter((0, 3))
+    vecenv = Serial(lambda: Scripted(first=next(starts)), 2)
+    trainer = PuffeRL(vecenv, TenTimes(), batch_size=8, norm_obs=True, **SMALL)
+    trainer.evaluate()
+    seen = trainer.rollout.observations.view(2, 4)
+    assert seen[:, 0].tolist() == [0, 3]  # nothing is known yet
+    for t in range(1, 4):
+        before = np.array([[t, t + 3] for t in range(t)])
+        expected = (np.array([t, t + 3]) - before.mean()) / before.std()
+        assert_close(seen[:, t], torch.from_numpy(expected).float())
+    assert_close(trainer.rollout.values.view(2, 4), 10 * seen)
+
+
+def test_the_first_reward_after_a_long_time_is_not_blown_up() -> None:
+    norm = RewardNorm(4, 0.99, CPU)
+    ends = torch.zeros(4, 256, dtype=torch.bool)
+    for _ in range(50):
+        norm.update(torch.zeros(4, 256), ends)
+    rewards = torch.zeros(4, 256)
+    rewards[0, 200] = 1
+    norm.update(rewards, ends)
+    assert norm(rewards).max() == CLIP
+    assert_close(norm(torch.tensor([1e-3])), torch.tensor([1e-3 / norm.moments.var.sqrt().item()]))
+
+    # where all that is ever earned is tiny, it grows a hundredfold and no more
+    norm = RewardNorm(4, 0.99, CPU)
+    norm.update(1e-6 * rewards, ends)
+    assert_close(norm(torch.tensor([1e-6])), torch.tensor([1e-6 / RETURN_FLOOR]))
 
 
 def test_final_observations_are_normalised_too() -> None:
@@ -189,11 +226,12 @@ def test_rewards_are_scaled_then_normalised_then_clipped() -> None:
         return trainer.rollout.rewards.flatten()
 
     plain = torch.arange(1.0, 7.0)
-    assert_close(rewards(), plain)
-    assert rewards(reward_scale=0.5, reward_clip=2.0).tolist() == [0.5, 1, 1.5, 2, 2, 2]
+    bare: dict[str, Any] = {"norm_reward": False}
+    assert_close(rewards(**bare), plain)
+    assert rewards(reward_scale=0.5, reward_clip=2.0, **bare).tolist() == [0.5, 1, 1.5, 2, 2, 2]
     # returns: 1, 2.5, 4.25, 6.125, then anew 5, 8.5
     spread = float(np.std([1, 2.5, 4.25, 6.125, 5, 8.5]))
-    assert_close(rewards(norm_reward=True), plain / spread)
+    assert_close(rewards(), plain / spread)
     assert_close(rewards(norm_reward=True, reward_scale=100.0), plain / spread)
     assert_close(rewards(norm_reward=True, reward_clip=1.0), (plain / spread).clamp(max=1))
 
@@ -241,7 +279,7 @@ def test_a_resumed_run_knows_what_it_has_seen(settings: dict[str, Any], tmp_path
     for one, other in zip(whole.policy.parameters(), second.policy.parameters(), strict=True):
         assert torch.equal(one, other)
 
-    bare = PuffeRL(cartpole(), batch_size=512, **SMALL)
+    bare = PuffeRL(cartpole(), batch_size=512, norm_reward=False, **SMALL)
     bare.save_checkpoint(tmp_path / "bare")
     with pytest.raises(CheckpointError, match="must be false to go on from this checkpoint"):
         second.load_checkpoint(tmp_path / "bare")

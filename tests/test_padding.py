@@ -87,7 +87,7 @@ def test_padded_agents_train_and_never_draw_a_choice_they_lack() -> None:
         trainer = pufferlib.PuffeRL(
             env, batch_size=1024, learning_rate=1e-2, ent_coef=0.0, dashboard="off", seed=1
         )
-        for _ in range(8):
+        for _ in range(10):
             trainer.evaluate()
             trainer.train()
             log = trainer.mean_and_log()

@@ -21,8 +21,16 @@ from torch.distributions import (
 
 import pufferlib
 from pufferlib.distributions import Squash, middle_and_reach
+from pufferlib.errors import UsageError
 from pufferlib.models import make_policy
-from pufferlib.pytorch import layer_init
+from pufferlib.pytorch import (
+    LSTMWrapper,
+    layer_init,
+    policy_sequence,
+    policy_spaces,
+    policy_step,
+    takes_state,
+)
 from pufferlib.spaces import action_layout, flatten_observation, observation_layout
 from pufferlib.vectorization import Serial, VectorEnv
 
@@ -151,6 +159,60 @@ def test_values_without_the_last_dimension() -> None:
             return logits, value.squeeze(1)
 
     assert balances(Flat(4, 2))
+
+
+class Parted(nn.Module):
+    """A `forward` of two parts, which LSTMWrapper may call one by one; its `state` is unused."""
+
+    def __init__(self, num_inputs: int, num_outputs: int, width: int = 32) -> None:
+        super().__init__()
+        self.body = Body(num_inputs, num_outputs, width)
+
+    def forward(self, observations: Tensor, state: Any = None) -> Any:
+        hidden = self.encode_observations(observations, state=state)
+        return self.decode_actions(hidden)
+
+    def encode_observations(self, observations: Tensor, state: Any = None) -> Tensor:
+        features: Tensor = self.body.encoder(observations)
+        return features
+
+    def decode_actions(self, hidden: Tensor) -> Any:
+        return self.body.actor(hidden), self.body.critic(hidden)
+
+
+def test_a_forward_of_two_parts_is_asked_as_a_whole() -> None:
+    assert balances(Parted(4, 2))
+
+
+def test_a_forward_that_returns_no_state_is_asked_for_all_steps_at_once() -> None:
+    policy, env = Parted(4, 2), cartpole()
+    with env, pufferlib.PuffeRL(env, policy, batch_size=256, num_iterations=1) as trainer:
+        trainer.evaluate()
+        assert not takes_state(policy)
+        trainer.train()
+
+
+def test_an_lstm_stands_between_the_two_parts() -> None:
+    env = cartpole()
+    policy = LSTMWrapper(env, Parted(4, 2, width=16), input_size=16, hidden_size=16)
+    assert takes_state(policy)
+    observations = torch.randn(3, 5, 4)
+    spaces = policy_spaces(env)
+    whole = policy_sequence(policy, observations, None, None, spaces)
+    state, steps = None, []
+    for t in range(5):
+        output = policy_step(policy, observations[:, t], state, spaces)
+        state = output.state
+        steps.append(output.value)
+    torch.testing.assert_close(whole.value.view(3, 5), torch.stack(steps, 1))
+    with env, pufferlib.PuffeRL(env, policy, batch_size=256, num_iterations=1) as trainer:
+        trainer.evaluate()
+        assert np.isfinite(trainer.train()["policy_loss"])
+
+
+def test_an_input_size_that_is_not_that_of_the_features_is_refused() -> None:
+    with cartpole() as env, pytest.raises(UsageError, match=r"`input_size` must be 32.*but got 64"):
+        LSTMWrapper(env, Parted(4, 2), input_size=64, hidden_size=32)
 
 
 def test_a_compiled_policy() -> None:

@@ -111,9 +111,10 @@ def by_hand(
         share = share * flat(minibatch.weights.expand(SEGMENTS, HORIZON))
     advantages = flat(minibatch.advantages)
     if norm_adv:
-        mean = (advantages * masks).sum() / count
-        spread = np.sqrt(((advantages - mean) ** 2 * masks).sum() / count)
-        advantages = (advantages - mean) / (spread + 1e-8)
+        odds_of_step = share / share.sum()
+        mean = (advantages * odds_of_step).sum()
+        spread = np.sqrt(((advantages - mean) ** 2 * odds_of_step).sum())
+        advantages = (advantages - mean) / spread
 
     # forward
     hidden = np.tanh(x @ weights["hidden.weight"].T + weights["hidden.bias"])

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.advantage import compute_advantages_torch
+from pufferlib.batches import BatchShape
 from pufferlib.models import make_policy
 from pufferlib.rollout import minibatches, prioritised_minibatches
 from pufferlib.vectorization import Serial, VectorEnv
@@ -27,6 +28,9 @@ SMALL: dict[str, Any] = {
     "num_steps": 16,
     "n_epochs": 2,
 }
+
+
+CLOSE: dict[str, float] = {"atol": 1e-5, "rtol": 1e-5}
 
 
 def cartpole(num_envs: int = 8, **settings: Any) -> VectorEnv:
@@ -83,7 +87,7 @@ def test_advantages_do_not_depend_on_how_the_steps_are_cut(num_steps: int) -> No
     def advantages(num_steps: int) -> Tensor:
         trainer = small(cartpole(max_steps=11), num_steps=num_steps, seed=1)
         trainer.evaluate()
-        return trainer.rollout.by_slot(trainer._learner.advantages(trainer.rollout))
+        return trainer.rollout.by_slot(trainer._learner.targets(trainer.rollout).advantages)
 
     whole = advantages(32)
     assert whole.shape == (8, 32)
@@ -93,11 +97,13 @@ def test_advantages_do_not_depend_on_how_the_steps_are_cut(num_steps: int) -> No
 def test_the_last_step_of_a_stretch_knows_what_follows() -> None:
     # rewards 1, 2, 3, 4; values 0: A_t = r_t + 0.5 * A_{t+1}, across stretches of 2
     vecenv = Serial(lambda: Scripted(terminals=[3]), 1)
-    trainer = small(vecenv, Blind(), batch_size=4, num_steps=2, gamma=0.5, gae_lambda=1.0)
+    trainer = small(
+        vecenv, Blind(), batch_size=4, num_steps=2, gamma=0.5, gae_lambda=1.0, norm_reward=False
+    )
     trainer.evaluate()
 
     # 4, 3 + 2, 2 + 2.5, 1 + 2.25
-    assert trainer._learner.advantages(trainer.rollout).tolist() == [[3.25, 4.5], [5, 4]]
+    assert trainer._learner.targets(trainer.rollout).advantages.tolist() == [[3.25, 4.5], [5, 4]]
 
 
 class Blind(nn.Module):
@@ -138,7 +144,7 @@ def test_a_coefficient_without_an_end_stays_and_is_not_logged() -> None:
 
 def test_the_schedule_is_what_the_loss_uses() -> None:
     def trained(**settings: Any) -> list[Tensor]:
-        trainer = small(cartpole(), num_iterations=2, learning_rate=0.01, **settings)
+        trainer = small(cartpole(), num_iterations=2, learning_rate=0.05, **settings)
         iterate(trainer, 2)
         return weights(trainer)
 
@@ -183,7 +189,12 @@ def test_a_minibatch_in_parts_gives_the_gradients_of_the_whole(
         trainer.rollout.all_present = False
         rng = torch.Generator().manual_seed(0)
         minibatch = next(
-            minibatches(trainer.rollout, trainer._learner.advantages(trainer.rollout), 8, rng)
+            minibatches(
+                trainer.rollout,
+                *trainer._learner.targets(trainer.rollout),
+                BatchShape(4 * slots, 8, minibatches=4 * slots // 8),
+                rng,
+            )
         )
         now = trainer._schedule()
 
@@ -242,9 +253,16 @@ def test_vtrace_advantages_are_those_of_the_present_policy() -> None:
         c_clip=1.0,
     )
 
-    assert_close(
-        by_slot(trainer._learner.advantages(rollout, ratios)), expected, atol=1e-5, rtol=1e-5
-    )
+    targets = trainer._learner.targets(rollout, ratios)
+    assert_close(targets.returns - rollout.values, rollout.by_segment(expected), **CLOSE)
+    # the policy's own: PPO's ratio weighs the step itself, so only later ones are weighed here.
+    # one step back from the end of the rollout: delta + 0.99 * 0.95 * (what follows)
+    values, rewards = by_slot(rollout.values), by_slot(rollout.rewards)
+    goes_on = ~(by_slot(rollout.terminals) | by_slot(rollout.truncations))[:, -2]
+    deltas = rewards[:, -2] + 0.99 * values[:, -1] - values[:, -2]
+    wanted = deltas + 0.99 * 0.95 * expected[:, -1]
+    assert goes_on.any()
+    assert_close(by_slot(targets.advantages)[goes_on, -2], wanted[goes_on], **CLOSE)
 
 
 # ---- Prioritised segments ------------------------------------------------------------------------
@@ -255,17 +273,20 @@ def test_segments_of_large_advantages_come_more_often_and_weigh_less() -> None:
     trainer.evaluate()
     rollout = trainer.rollout
     rollout.logprobs[:] = torch.arange(4.0).unsqueeze(1)  # the number of each segment
-    advantages = torch.tensor([1.0, -2.0, 3.0, 4.0]).unsqueeze(1).expand(4, 16)
+    advantages = torch.tensor([1.0, -2.0, 3.0, 4.0]).unsqueeze(1).repeat(1, 16)
+    shape = BatchShape(segments=4, horizon=16, minibatches=2)
     rng = torch.Generator().manual_seed(0)
 
     def drawn(alpha: float, beta: float) -> tuple[list[float], dict[int, float]]:
         counts, found = np.zeros(4), {}
-        for part in prioritised_minibatches(
-            rollout, advantages, 2, 5000, rng, alpha=alpha, beta=beta
-        ):
-            for number, weight in zip(part.logprobs[:, 0].int().tolist(), part.weights):
-                counts[number] += 1
-                found[number] = float(weight)
+        for _ in range(2500):
+            for part in prioritised_minibatches(
+                rollout, advantages, advantages, shape, rng, alpha=alpha, beta=beta
+            ):
+                assert part.weights is not None
+                for number, weight in zip(part.logprobs[:, 0].int().tolist(), part.weights):
+                    counts[number] += 1
+                    found[number] = float(weight)
         return (counts / counts.sum()).tolist(), found
 
     shares, found = drawn(1.0, 0.0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Beta
 from torch.testing import assert_close
 
+import pufferlib
 from pufferlib.errors import UsageError
 from pufferlib.pytorch import (
     LSTMWrapper,
@@ -135,6 +138,48 @@ def test_unflattened_parts_are_views() -> None:
     unflatten_observations(rows, STRUCTURED[1])["image"].fill_(9)
 
     assert (rows == 9).sum() >= 4 * 75
+
+
+@pytest.mark.parametrize("space", STRUCTURED, ids=str)
+def test_numpy_rows_are_unflattened_into_views(space: Any) -> None:
+    rows, values = flat_rows(space, 3)
+    array = rows.numpy()
+
+    parts = unflatten_observations(array, space)
+    leaf = parts
+    while not isinstance(leaf, np.ndarray):
+        leaf = next(iter(leaf.values() if isinstance(leaf, dict) else leaf))
+
+    def third(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: third(part) for key, part in tree.items()}
+        if isinstance(tree, tuple):
+            return tuple(map(third, tree))
+        return torch.from_numpy(tree)[2]
+
+    assert np.shares_memory(leaf, array)
+    assert_same(third(parts), values[2])
+    assert unflatten_observations(array, Box(0, 1, (4,))) is array
+
+
+def test_what_reset_returns_is_unflattened() -> None:
+    space = Dict({"image": Box(0, 255, (2, 2), np.uint8), "count": Discrete(4)})
+
+    class Seen(pufferlib.PufferEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space, self.action_space = space, self.make_discrete(2)
+
+        def reset(self) -> Any:
+            return {"image": np.full((2, 2), 7, np.uint8), "count": 3}
+
+        def step(self, action: Any) -> Any:
+            return self.reset(), 0.0, False, {}
+
+    with pufferlib.emulate(Seen, num_envs=2) as env:
+        parts = unflatten_observations(env.reset(), env.observation_space)
+    assert parts["image"].tolist() == [[[7, 7], [7, 7]]] * 2
+    assert parts["count"].tolist() == [3, 3]
 
 
 def test_plain_tensors_and_dicts_pass_through() -> None:
@@ -503,3 +548,78 @@ def test_reset_forgets_even_nan() -> None:
     assert (zeroed[0][0] == 0).all()
     assert zeroed[1].tolist() == [0, 1]
     assert reset_state(None, torch.tensor([True])) is None
+
+
+# ---- What torch says of a policy that does not fit -----------------------------------------------
+
+
+class Narrow(nn.Module):
+    """A linear policy for rows of `width` floats."""
+
+    def __init__(self, width: int, prepare: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
+        super().__init__()
+        self.prepare, self.first = prepare, nn.Linear(width, 8)
+        self.actor, self.critic = nn.Linear(8, 5), nn.Linear(8, 1)
+
+    def encode(self, observations: Tensor) -> Tensor:
+        features: Tensor = self.first(self.prepare(observations))
+        return features
+
+    def decode(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.actor(features), self.critic(features)
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        return self.decode(self.encode(observations))
+
+
+@pytest.mark.parametrize(
+    ("env", "policy", "said"),
+    [
+        (
+            "squared",
+            Narrow(49, lambda rows: rows.flatten(1)),
+            "`forward` must take observations of shape (8, 7, 7) uint8, but raised: mat1 and mat2 "
+            "must have the same dtype, but got Byte and Float. Try `.float()` before the first "
+            "layer.",
+        ),
+        (
+            "squared",
+            Narrow(49, torch.Tensor.float),
+            "`forward` must take observations of shape (8, 7, 7) uint8, but raised: mat1 and mat2 "
+            "shapes cannot be multiplied (56x7 and 49x8). Try `.flatten(1)`, or layers of that "
+            "shape.",
+        ),
+        (
+            "cartpole",
+            Narrow(5),
+            "`forward` must take observations of shape (8, 4) float32, but raised: mat1 and mat2 "
+            "shapes cannot be multiplied (8x4 and 5x8). Try a first layer of that width.",
+        ),
+    ],
+)
+def test_a_policy_that_does_not_fit_gets_the_observations_in_one_line(
+    env: str, policy: nn.Module, said: str
+) -> None:
+    with pufferlib.make(env, num_envs=8) as vecenv:
+        with pytest.raises(UsageError, match=f"^{re.escape(said)}$") as caught:
+            pufferlib.PuffeRL(vecenv, policy, batch_size=64, dashboard="off").evaluate()
+        assert isinstance(caught.value.__cause__, RuntimeError)  # the line of the policy is in it
+
+
+def test_a_wrapper_around_a_policy_that_does_not_fit_says_so_too() -> None:
+    with (
+        pufferlib.make("cartpole", num_envs=8) as vecenv,
+        pytest.raises(
+            UsageError, match=r"^`encode` must take observations of shape \(2, 4\) float"
+        ),
+    ):
+        LSTMWrapper(vecenv, Narrow(5))
+
+
+def test_other_errors_of_a_policy_stay_as_they_are() -> None:
+    def fail(rows: Tensor) -> Tensor:
+        raise RuntimeError("out of luck")
+
+    spaces = spaces_of(Discrete(5), Box(-1, 1, (4,)))
+    with pytest.raises(RuntimeError, match=r"^out of luck$"):
+        policy_step(Narrow(4, fail), torch.zeros(2, 4), None, spaces)

@@ -113,7 +113,7 @@ def test_a_callable_can_be_registered() -> None:
 def test_a_module_path_is_imported_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     pufferlib.register("late", "a_module_of_mine:Counting")
     assert "late" in pufferlib.list_envs()
-    with pytest.raises(UsageError, match="importable object, but got 'a_module_of_mine:Counting'"):
+    with pytest.raises(UsageError, match="importable object, but got `a_module_of_mine:Counting`"):
         pufferlib.make("late")
 
     module = ModuleType("a_module_of_mine")
@@ -237,3 +237,27 @@ def test_a_seed_given_to_make_is_held_until_reset() -> None:
         pufferlib.make("cartpole", num_envs=2) as other,
     ):
         assert (one.reset() == other.reset(seed=5)).all()
+
+
+@pytest.mark.parametrize("name", ["breakout", "gym-CartPole-v1", "mine-with-params"])
+def test_a_misspelt_option_of_make_is_found(name: str) -> None:
+    pufferlib.register("mine-with-params", lambda size=3: None)
+    with pytest.raises(UnknownNameError, match=r"`num_env`\. Did you mean `num_envs`") as caught:
+        pufferlib.make(name, num_env=4)
+    assert "\n" not in str(caught.value)
+    assert caught.value.suggestions[0] == "num_envs"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("atari-pong", r"come with ale-py\. Try pip install ale-py, then pufferlib.make\("),
+        ("Minigrid_Empty-8x8", r"come with minigrid\. Try pip install minigrid, then"),
+        ("crafter", r"come with crafter\. Try pip install crafter, then pufferlib.emulate"),
+        ("procgen-coinrun", r"come with envpool\. It has no names here yet"),
+    ],
+)
+def test_an_unknown_name_of_a_known_family_says_which_package(name: str, said: str) -> None:
+    with pytest.raises(UnknownNameError, match=said) as caught:
+        pufferlib.make(name)
+    assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pufferlib
-from pufferlib.config import BatchShape
+from pufferlib.batches import BatchShape
 from pufferlib.models import make_policy
 from pufferlib.profiling import Profiler
 from pufferlib.pytorch import evaluate_actions, policy_sequence, policy_spaces
@@ -29,7 +29,7 @@ class Collector:
         self, vecenv: VectorEnv, policy: nn.Module, horizon: int, stretches: int = 1
     ) -> None:
         slots = vecenv.num_agents
-        shape = BatchShape(slots * stretches, horizon, slots * stretches)
+        shape = BatchShape(slots * stretches, horizon, 1)
         self.vecenv, self.policy, self.spaces = vecenv, policy, policy_spaces(vecenv)
         self.rollout = Rollout(shape, slots, self.spaces, CPU, vecenv.action_masks is not None)
         self.rng = torch.Generator().manual_seed(0)
@@ -229,7 +229,9 @@ def test_minibatches_are_all_segments_in_random_order() -> None:
     rollout.logprobs[:] = torch.arange(12).float().unsqueeze(1)  # the number of each segment
     advantages = rollout.logprobs + 100
     rng = torch.Generator().manual_seed(0)
-    parts = list(minibatches(rollout, advantages, 4, rng))
+    shape = BatchShape(segments=12, horizon=2, minibatches=3)
+    targets = (advantages, advantages + rollout.values)
+    parts = list(minibatches(rollout, *targets, shape, rng))
 
     assert [len(part.logprobs) for part in parts] == [4, 4, 4]
     order = torch.cat([part.logprobs[:, 0] for part in parts])
@@ -243,5 +245,29 @@ def test_minibatches_are_all_segments_in_random_order() -> None:
         assert_close(part.state, rollout.initial_state()[chosen])
         assert part.masks is None
         assert part.action_masks is None
-    again = torch.cat([part.logprobs[:, 0] for part in minibatches(rollout, advantages, 4, rng)])
-    assert again.tolist() != order.tolist()
+    again = list(minibatches(rollout, *targets, shape, rng))
+    assert torch.cat([part.logprobs[:, 0] for part in again]).tolist() != order.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 24])
+def test_minibatches_of_steps_are_all_steps_once_in_parts_of_any_size(count: int) -> None:
+    vecenv = scripted(*[Scripted] * 4)
+    rollout = Collector(vecenv, make_policy(vecenv, hidden_size=4), horizon=2, stretches=3)()
+    rollout.logprobs[:] = torch.arange(24.0).view(12, 2)  # the number of each step
+    shape = BatchShape(segments=12, horizon=2, minibatches=count, by_step=True)
+    rng = torch.Generator().manual_seed(0)
+    targets = (rollout.logprobs + 100, rollout.logprobs + 200)
+    parts = list(minibatches(rollout, *targets, shape, rng))
+
+    sizes = [len(part.logprobs) for part in parts]
+    assert len(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+    order = torch.cat([part.logprobs for part in parts])
+    assert order.shape == (24, 1)
+    assert sorted(order.flatten().tolist()) == list(range(24))
+    for part in parts:
+        chosen = part.logprobs[:, 0].long()
+        assert_close(part.advantages, part.logprobs + 100)
+        assert_close(part.returns, part.logprobs + 200)
+        assert_close(part.observations[:, 0], rollout.observations.flatten(0, 1)[chosen])
+        assert torch.equal(part.agent_ids, rollout.agent_ids[chosen // 2])

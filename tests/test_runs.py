@@ -63,6 +63,7 @@ def test_the_newest_few_the_latest_and_the_best_are_kept(tmp_path: Path) -> None
         "latest.safetensors",
         "iteration-000004.safetensors",
         "iteration-000003.safetensors",
+        "best.safetensors",
     ]
 
 
@@ -100,6 +101,20 @@ def test_what_decides_which_is_best(
 def test_an_equal_score_is_no_better_one(tmp_path: Path) -> None:
     save_all(Run(tmp_path), [2, 2])
     assert read(tmp_path / "best.safetensors")["iteration"] == 1
+
+
+def test_until_scores_are_settled_the_latest_is_the_best(tmp_path: Path) -> None:
+    run, trainer = Run(tmp_path), FakeTrainer()
+    best = tmp_path / "best.safetensors"
+    for score, settled, iteration in ((9, False, 1), (3, False, 2), (4, True, 3), (2, True, 3)):
+        trainer.iteration += 1
+        run.save(trainer, {"mean_reward": score}, settled)
+        assert read(best)["iteration"] == iteration
+    # a run whose envs begin new episodes at a resume keeps the best that it had
+    trainer.iteration += 1
+    run.save(trainer, {"mean_reward": 9}, False)
+    assert read(best)["iteration"] == 3
+    assert run.best_score == 4
 
 
 def test_a_run_that_goes_on_knows_its_best(tmp_path: Path) -> None:

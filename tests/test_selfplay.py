@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from scripted import learn
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -623,11 +624,11 @@ def test_a_past_policy_sees_through_the_statistics_of_its_time() -> None:
     env = SelfPlay(Serial(HigherWins, 4), latest_share=0, interval=1)
     norm = ObservationNorm(policy_spaces(env).observation)
     rows = torch.tensor([[0.0, 0.0], [4.0, 8.0]])
-    norm.update(rows)
+    learn(norm, rows)
     then = norm(rows)
     policy = Sees()
     env.note_policy(policy, 0, norm)
-    norm.update(100 * rows)
+    learn(norm, 100 * rows)
     assert not torch.equal(norm(rows), then)
 
     env.reset(seed=0)
@@ -638,7 +639,7 @@ def test_a_past_policy_sees_through_the_statistics_of_its_time() -> None:
     # the others are on side 1 of env 0 and 2, on side 0 of env 1 and 3
     sides = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     old = ObservationNorm(policy_spaces(env).observation)
-    old.update(rows)
+    learn(old, rows)
     assert_close(member.shown, old(sides))
     assert_close(policy.shown, norm(sides))
 
@@ -837,7 +838,7 @@ FORGERIES: dict[str, tuple[Callable[[Any, dict[str, Tensor]], Any], str]] = {
     ),
     "a rating of the learner": (
         lambda own, _: own.update(rating="high"),
-        "`rating` must be a finite number, but is 'high'",
+        "`rating` must be a finite number, but is `high`",
     ),
     "a seed": (lambda own, _: own.update(seed=-1), "`seed` must be a whole number >= 0"),
     "an iteration": (

@@ -236,7 +236,6 @@ def test_its_policy_plays_images_and_continuous_actions_too(env: str) -> None:
     ("words", "line"),
     [
         (["--env-name", "cartpol"], "Unknown environment `cartpol`. Did you mean `cartpole`"),
-        (["--batch-size", "250"], "`batch_size` must be a multiple of the 8 slots"),
         (["--gamma", "2"], "`gamma` must be a number between 0 and 1, but got 2.0."),
         (["--env-name", "gym-FrozenLake-v1"], "`Policy` must see a Box, but "),
     ],

@@ -7,8 +7,10 @@ import inspect
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -95,7 +97,7 @@ def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
 
 def test_an_env_alone_will_do() -> None:
     trainer = PuffeRL(cartpole(), dashboard="off", n_epochs=1)
-    assert trainer.config.batch_size == 32768
+    assert trainer.config.batch_size == 2048
     assert trainer.device.type in ("cpu", "cuda")
     trainer.close()
 
@@ -136,6 +138,50 @@ def test_statistics_stay_when_no_episode_ends_but_their_number_does_not() -> Non
     assert episodes == [0, 0, 8, 0]
     assert np.isnan(rewards[:2]).all()
     assert rewards[3] == rewards[2]
+
+
+def test_statistics_are_over_the_last_hundred_episodes() -> None:
+    # each rollout ends 2 episodes of the return that `max_steps` allows
+    trainer = small(cartpole(max_steps=5, num_envs=2), batch_size=10, num_steps=5)
+    window = [trainer.evaluate() for _ in range(3)]
+    assert [log["episodes"] for log in window] == [2, 2, 2]
+    trainer._window.rollouts[0] |= {"mean_reward": 35.0, "max_reward": 36.0, "score": 8.0}
+
+    logs = [trainer.evaluate() for _ in range(48)]
+
+    # 50 rollouts hold 100 episodes: one of 35 and 49 of 5, until the 51st pushes it out
+    assert logs[-2]["mean_reward"] == pytest.approx(5 + 30 / 50)
+    assert (logs[-2]["min_reward"], logs[-2]["max_reward"]) == (5, 36)
+    assert logs[-2]["score"] == pytest.approx(5 + 3 / 50)
+    assert (logs[-1]["mean_reward"], logs[-1]["max_reward"], logs[-1]["score"]) == (5, 5, 5)
+
+
+def test_scores_settle_when_every_slot_has_ended_and_the_window_is_full() -> None:
+    trainer = small(cartpole(max_steps=5, num_envs=2), batch_size=10, num_steps=5)
+    settled = []
+    for _ in range(51):
+        trainer.evaluate()
+        settled.append(trainer.is_settled)
+    assert settled == [False] * 49 + [True] * 2
+    trainer.env = cartpole(max_steps=5, num_envs=2)
+    assert not trainer.is_settled
+
+
+def test_a_resumed_run_goes_on_with_its_window(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"batch_size": 64, "num_steps": 8, "learning_rate": 0.01}
+    trainer = small(cartpole(), **settings)
+    iterate(trainer, 6)
+    trainer.save_checkpoint(tmp_path / "half")
+    resumed = small(cartpole(), **settings)
+    resumed.load_checkpoint(tmp_path / "half")
+    assert resumed._window.rollouts == trainer._window.rollouts != []
+    assert (resumed._window.has_ended == trainer._window.has_ended).all()
+    kept = ("mean_reward", "min_reward", "max_reward", "episode_length", "env/score", "episodes")
+    for _ in range(40):
+        went_on, after = iterate(trainer), iterate(resumed)
+        assert {key: after[key] for key in kept} == {key: went_on[key] for key in kept}
+        assert resumed.is_settled == trainer.is_settled
+    assert trainer.is_settled
 
 
 class Recorder:
@@ -188,13 +234,11 @@ def test_an_unknown_keyword_offers_the_nearest() -> None:
     [
         ({"learning_rate": -1}, "`learning_rate` must be a number of at least 0, but got -1"),
         ({"gamma": 1.5}, "`gamma` must be a number between 0 and 1"),
-        ({"batch_size": 100}, "`batch_size` must be a multiple of the 8 slots"),
-        ({"batch_size": 256, "minibatch_size": 100}, "`minibatch_size` must be a multiple of"),
-        ({"device": "gpu7"}, "`device` must be auto, cpu, cuda or cuda:N, but got 'gpu7'"),
+        ({"device": "gpu7"}, "`device` must be auto, cpu, cuda, cuda:N or mps, but got `gpu7`"),
         ({"optimizer": "adm"}, r"must be one of adam, muon, but got `adm`.*`adam`"),
         (
-            {"batch_size": 256, "num_steps": 32, "gradient_accumulation": 3},
-            "`gradient_accumulation` must be at most the number of segments in a minibatch, 2, but",
+            {"batch_size": 256, "minibatch_size": 64, "gradient_accumulation": 65},
+            "`gradient_accumulation` must be at most the number of steps in a minibatch, 64, but",
         ),
     ],
 )
@@ -209,6 +253,11 @@ def test_a_gpu_that_is_not_there_is_told_in_one_line() -> None:
     with pytest.raises(UsageError) as caught:
         PuffeRL(cartpole(), device="cuda")
     assert str(caught.value) == "`device` must be present, but 'cuda' is not. Try device='cpu'."
+
+
+def test_an_env_that_is_no_vector_is_answered_with_emulate() -> None:
+    with pytest.raises(UsageError, match=r"but got .*Try `pufferlib.emulate\(env, num_envs=8\)`"):
+        PuffeRL(gymnasium.make("CartPole-v1"))
 
 
 @pytest.mark.parametrize("env", [None, 3, "cartpole", nn.Linear(1, 1)])
@@ -306,11 +355,10 @@ def test_a_policy_without_parameters_is_told() -> None:
 @pytest.mark.parametrize(
     ("slots", "settings", "batch_size"),
     [
-        (7, {}, 32767),  # 4681 steps each
-        (1000, {}, 32000),
-        (40000, {}, 40000),  # at least one step each
+        (7, {}, 2051),  # 293 steps each
+        (1000, {}, 33000),
         (1000, {"num_steps": 64}, 64000),
-        (7, {"num_steps": 100}, 32200),  # 46 stretches of 100 steps
+        (7, {"num_steps": 100}, 2100),  # 3 stretches of 100 steps
     ],
 )
 def test_a_batch_size_that_nobody_chose_fits_the_slots(
@@ -329,13 +377,34 @@ def test_help_shows_every_option() -> None:
 
 
 def test_the_budget_ends_a_run() -> None:
-    assert small(cartpole(), total_timesteps=1000).num_iterations == 3
+    assert small(cartpole(), total_timesteps=1024).num_iterations == 4
+    assert small(cartpole(), total_timesteps=1000).num_iterations == 4
+    assert small(cartpole(), total_timesteps=1025).num_iterations == 5
     assert small(cartpole(), total_timesteps=1).num_iterations == 1
     trainer = small(cartpole(), total_timesteps=1_000_000, num_iterations=2)
     assert not trainer.done
     iterate(trainer, 2)
     assert trainer.done
     assert (trainer.iteration, trainer.steps) == (2, 512)
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"total_timesteps": 1000}, "total_timesteps 1,000 is rounded up to 1,024: 4 iterations"),
+        ({"total_timesteps": 1024}, None),
+        ({"total_timesteps": 1000, "num_iterations": 2}, None),
+    ],
+)
+def test_a_budget_that_is_rounded_is_said_so_once(
+    budget: dict[str, int], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = small(cartpole(), dashboard="auto", **budget)
+    log = iterate(trainer, trainer.num_iterations)
+    assert log["steps"] == log["total_steps"] == trainer.num_iterations * 256
+    assert capsys.readouterr().out.count("rounded") == (said is not None)
+    assert trainer.config.rounded_budget.startswith(said or "")
+    assert bool(trainer.config.rounded_budget) == (said is not None)
 
 
 def test_the_learning_rate_falls_linearly_over_the_budget() -> None:
@@ -346,12 +415,14 @@ def test_the_learning_rate_falls_linearly_over_the_budget() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"num_iterations": 4, "anneal_lr": False}])
 def test_without_a_budget_or_annealing_the_learning_rate_stays(settings: dict[str, Any]) -> None:
-    trainer = small(cartpole(), learning_rate=0.01, **settings)
+    vecenv = cartpole()
+    vecenv.name = None  # its ini has a budget
+    trainer = small(vecenv, learning_rate=0.01, **settings)
     assert [iterate(trainer)["learning_rate"] for _ in range(5)] == [0.01] * 5
 
 
 def test_a_learning_rate_set_by_hand_counts_from_the_next_update() -> None:
-    trainer = small(cartpole(), learning_rate=0.01)
+    trainer = small(cartpole(), learning_rate=0.01, anneal_lr=False)
     before = weights(trainer)
     trainer.learning_rate = 0
     assert iterate(trainer)["learning_rate"] == 0
@@ -365,7 +436,7 @@ def test_a_learning_rate_set_by_hand_counts_from_the_next_update() -> None:
 
 
 def test_rewards_are_scaled_and_clipped_in_training_only() -> None:
-    trainer = small(cartpole(max_steps=5), reward_scale=0.5, reward_clip=0.3)
+    trainer = small(cartpole(max_steps=5), reward_scale=0.5, reward_clip=0.3, norm_reward=False)
     assert trainer.evaluate()["mean_reward"] == 5
     assert trainer.rollout.rewards.unique().tolist() == [pytest.approx(0.3)]
 
@@ -424,7 +495,8 @@ def faulty(name: str, value: float, step: int, **settings: Any) -> PuffeRL:
     vecenv = Faulty(name, value, step)
     torch.manual_seed(0)
     policy = make_policy(vecenv, hidden_size=8)
-    return small(vecenv, policy, batch_size=3 * 16, num_steps=4, **settings)
+    sizes: dict[str, Any] = {"batch_size": 3 * 16, "num_steps": 4, "minibatch_size": 12}
+    return small(vecenv, policy, shuffle="segments", **sizes, **settings)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

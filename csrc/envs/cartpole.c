@@ -27,12 +27,14 @@ static const PufField metrics[] = {
     PUF_METRIC(CartPole, perf, "share of max_steps balanced"),
 };
 
+static const float START = 0.05f;  // the largest size of each number of a new state
+
 static void reset(CartPole* env) {
     PufRng* rng = &env->slots.rng;
-    env->x = puf_rand_range(rng, -0.05f, 0.05f);
-    env->x_dot = puf_rand_range(rng, -0.05f, 0.05f);
-    env->theta = puf_rand_range(rng, -0.05f, 0.05f);
-    env->theta_dot = puf_rand_range(rng, -0.05f, 0.05f);
+    env->x = puf_rand_range(rng, -START, START);
+    env->x_dot = puf_rand_range(rng, -START, START);
+    env->theta = puf_rand_range(rng, -START, START);
+    env->theta_dot = puf_rand_range(rng, -START, START);
 }
 
 static void observe(const CartPole* env) {
@@ -176,8 +178,32 @@ static void step_range(PufBatch* batch, int32_t first, int32_t last) {
     }
 }
 
-// Any pose will do: what is beyond the limits falls in the next step.
-static bool valid(const CartPole* env) { return puf_finite(&env->x, 4); }
+// Whether position and velocity can be those after `tick` steps, none of which left the limit or
+// changed the velocity by more than `gain`. The position before was x - tau * v', and v' is within
+// `gain` of v. The slack is for rounding; so is a ten millionth of the velocity in each step.
+static bool is_reachable(double x, double v, double limit, double tau, double gain, int32_t tick) {
+    const double slack = 1.001;
+    if (tick == 0) return fabs(x) <= START && fabs(v) <= START;
+    return fabs(x) <= limit && fabs(x - tau * v) <= slack * (fmax(limit, START) + tau * gain) &&
+           fabs(v) <= slack * (START + tick * (gain + 1e-7 * fabs(v)));
+}
+
+// A step that did not end the episode had |theta| <= lean before and after it, so it had
+// |theta_dot| <= spin, which bounds both accelerations of `move`. Play from a state within these
+// bounds stays within them.
+static bool valid(const CartPole* env) {
+    const int32_t tick = env->slots.tick;
+    if (!puf_finite(&env->x, 4) || tick >= env->max_steps) return false;
+    const double tau = env->tau, length = env->half_length;
+    const double lean = fmax(env->theta_limit, START), sine = sin(lean), spin = 2 * lean / tau;
+    const double total_mass = (double)env->cart_mass + env->pole_mass;
+    const double pole_share = env->pole_mass / total_mass;
+    const double push = env->force / total_mass + pole_share * length * spin * spin * sine;
+    const double theta_acc = (env->gravity * sine + push) / (length * (4.0 / 3 - pole_share));
+    const double x_acc = push + pole_share * length * theta_acc;
+    return is_reachable(env->x, env->x_dot, env->x_limit, tau, tau * x_acc, tick) &&
+           is_reachable(env->theta, env->theta_dot, env->theta_limit, tau, tau * theta_acc, tick);
+}
 
 static void render(const CartPole* env, PufCanvas* canvas) {
     const float scale = (float)canvas->width / (2.4f * env->x_limit);

@@ -21,7 +21,7 @@
 // What a cell of the board holds; OWN and SELF exist in windows only. Snake k's body is BODY + k.
 enum { FOOD, EMPTY, WALL, HEAD, BODY, OWN, SELF, NUM_PLANES = 5 };
 enum { OBS_WINDOW, OBS_PLANES };
-enum { MAX_AGENTS = 252, MAX_VISION = 10, NUM_TRIES = 32, LANES = 16 };
+enum { MAX_SIDE = 200, MAX_AGENTS = 252, MAX_VISION = 10, NUM_TRIES = 32, LANES = 16 };
 
 // How a tick went for a snake. MET and MET_ON_FOOD: its head entered the cell of another head.
 enum { MOVED, ATE, CRASHED, MET, MET_ON_FOOD };
@@ -46,8 +46,8 @@ typedef struct {
 } Arena;
 
 static const PufField params[] = {
-    PUF_PARAM_I32(Arena, width, 40, 8, 200, "cells of the board from left to right"),
-    PUF_PARAM_I32(Arena, height, 40, 8, 200, "cells of the board from top to bottom"),
+    PUF_PARAM_I32(Arena, width, 40, 8, MAX_SIDE, "cells of the board from left to right"),
+    PUF_PARAM_I32(Arena, height, 40, 8, MAX_SIDE, "cells of the board from top to bottom"),
     PUF_PARAM_I32(Arena, num_agents, 16, 1, MAX_AGENTS, "snakes on one board"),
     PUF_PARAM_I32(Arena, num_food, 48, 1, 20000, "food on the board; at most what finds room"),
     PUF_PARAM_I32(Arena, vision, 5, 1, MAX_VISION, "cells seen to each side of the head"),
@@ -229,22 +229,37 @@ static PufStatus step(Arena* env) {
     for (int32_t agent = 0; agent < env->num_agents; agent++) {
         if (snakes[agent].size < 2) continue;  // has not moved: it just died and was sampled then
         measure(env, (float)snakes[agent].length);
-        puf_sample(&env->slots);
+        puf_sample(&env->slots, agent);
     }
     return PUF_TRUNCATED;
 }
 
-// Whether a snake's cells are where the board says.
-static bool is_on_board(const Arena* env, int32_t agent) {
+// Whether moves lead to a snake like this one. A snake that has not moved is as `spawn` made it.
+// One that has moved unfolds by a cell in each tick, and eats no faster than that.
+static bool is_reachable(const Arena* env, int32_t agent) {
     const Snake* snake = &snakes_of(env)[agent];
+    const int32_t start = start_length(env), lag = snake->length - snake->size;
     if (puf_is_present(&env->slots, agent) != (snake->size > 0)) return false;
-    if (snake->length < start_length(env) || snake->length > env->max_length ||
-        snake->size > snake->length || snake->direction > 3 || snake->fate > MET_ON_FOOD)
-        return false;
+    if (snake->size < 2)
+        return !snake->head && !snake->direction && snake->fate == MOVED && snake->length == start;
+    return snake->length >= start && snake->length <= env->max_length && lag >= 0 && lag < start &&
+           snake->direction <= 3 && snake->fate < CRASHED;
+}
+
+// Whether a snake's cells are where the board says, in one line behind its head, and in no snake
+// that came before. `taken` has a flag for each cell of the board.
+static bool is_on_board(const Arena* env, int32_t agent, bool* taken) {
+    const Snake* snake = &snakes_of(env)[agent];
+    const int32_t stride = stride_of(env), deltas[4] = {-stride, 1, stride, -1};
     for (int32_t i = 0; i < snake->size; i++) {
-        size_t cell = *cell_of(env, agent, i);
-        if (cell >= board_bytes(env) || board_of(env)[cell] != (i ? BODY + agent : HEAD))
+        const int32_t cell = *cell_of(env, agent, i);
+        if ((size_t)cell >= board_bytes(env) || taken[cell] ||
+            board_of(env)[cell] != (i ? BODY + agent : HEAD))
             return false;
+        taken[cell] = true;
+        const int32_t delta = i ? *cell_of(env, agent, i - 1) - cell : 0;
+        if (i == 1 && delta != deltas[snake->direction]) return false;
+        if (i > 1 && delta * delta != 1 && delta * delta != stride * stride) return false;
     }
     return true;
 }
@@ -254,6 +269,7 @@ static bool is_on_board(const Arena* env, int32_t agent) {
 static bool valid(const Arena* env) {
     const uint8_t* board = board_of(env);
     const int32_t stride = stride_of(env), edge = env->vision;
+    bool taken[(MAX_SIDE + 2 * MAX_VISION) * (MAX_SIDE + 2 * MAX_VISION)] = {0};
     int32_t food = 0, bodies = 0, sizes = 0;
     for (int32_t row = 0; row < env->height + 2 * edge; row++)
         for (int32_t col = 0; col < stride; col++) {
@@ -265,10 +281,11 @@ static bool valid(const Arena* env) {
             bodies += cell >= HEAD;
         }
     for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        if (!is_on_board(env, agent)) return false;
+        if (!is_reachable(env, agent) || !is_on_board(env, agent, taken)) return false;
         sizes += snakes_of(env)[agent].size;
     }
-    return env->food == food && bodies == sizes;
+    return env->slots.tick < env->max_steps && env->food == food && bodies == sizes &&
+           (env->leave_corpse || food <= env->num_food);
 }
 
 // ---- Observations -------------------------------------------------------------------------------

@@ -104,8 +104,14 @@ static inline Rig rig_create_as(const PufEnvInfo* info, int32_t num_envs, int32_
     rig.masks = rig_add(&rig, 1);
     if (rig.batch->layout.action_masks)
         rig.action_masks = rig_add(&rig, (size_t)rig.batch->mask_width);
-    PufBuffers buffers = {rig.obs_u8,    rig.actions,     rig.final_obs, rig.rewards,
-                          rig.terminals, rig.truncations, rig.masks,     rig.action_masks};
+    PufBuffers buffers = {.observations = rig.obs_u8,
+                          .actions = rig.actions,
+                          .final_observations = rig.final_obs,
+                          .rewards = rig.rewards,
+                          .terminals = rig.terminals,
+                          .truncations = rig.truncations,
+                          .masks = rig.masks,
+                          .action_masks = rig.action_masks};
     if (puf_vec_bind(rig.vec, &buffers)) abort();
     memset(rig.actions, 0, 4 * (size_t)rig.num_slots * (size_t)rig.batch->action_words);
     return rig;

@@ -146,10 +146,13 @@ static void test_an_agent_ends_alone_and_starts_anew(void) {
     rig.actions[1] = 0;
     CHECK(!rig.terminals[0] && rig.terminals[1] && rig.masks[1] && rig.obs[0] == 2);
     CHECK(puf_vec_final_returns(rig.vec)[1] == 4 && puf_vec_final_lengths(rig.vec)[1] == 2);
+    const float* kept = puf_vec_final_metrics(rig.vec);  // [slots, 2]
+    CHECK(kept[0] == 0 && kept[1] == 0 && kept[2] == 2 && kept[3] == 101);
     for (int32_t tick = 3; tick <= 5; tick++) puf_vec_step(rig.vec, NULL);
     CHECK(rig.truncations[0] && rig.truncations[1]);
     CHECK(puf_vec_final_returns(rig.vec)[0] == 5 && puf_vec_final_lengths(rig.vec)[0] == 5);
     CHECK(puf_vec_final_returns(rig.vec)[1] == 6 && puf_vec_final_lengths(rig.vec)[1] == 3);
+    CHECK(kept[0] == 5 && kept[1] == 0 && kept[2] == 5 && kept[3] == 0);  // of the env, for both
 
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
@@ -349,6 +352,44 @@ static void test_what_does_not_fit_is_refused_in_one_line(void) {
     CHECK(puf_vec_snapshot(rig.vec, 2, &byte) == PUF_BAD_ARGUMENT);
     CHECK(puf_vec_restore(rig.vec, -1, &byte) == PUF_BAD_ARGUMENT);
     rig_destroy(&rig);
+}
+
+// Three agents whose rows lie 20 and 7 bytes apart, of which they may write 12 and 4.
+static void test_rows_that_lie_apart_play_the_same_game_and_leave_the_gaps_alone(void) {
+    Rig packed = probe_rig(1, 1, 3, 5), apart = probe_rig(1, 1, 3, 5), many = probe_rig(2, 1, 3, 5);
+    _Alignas(4) uint8_t obs[60], masks[21], byte = 0;
+    memset(obs, RIG_GUARD_BYTE, sizeof obs);
+    memset(masks, RIG_GUARD_BYTE, sizeof masks);
+    PufBuffers buffers = {.observations = obs,
+                          .actions = apart.actions,
+                          .final_observations = apart.final_obs,
+                          .rewards = apart.rewards,
+                          .terminals = apart.terminals,
+                          .truncations = apart.truncations,
+                          .masks = apart.masks,
+                          .action_masks = masks,
+                          .obs_stride = 20,
+                          .mask_stride = 7};
+    CHECK(puf_vec_bind(many.vec, &buffers) == PUF_BAD_ARGUMENT);
+    CHECK(puf_vec_bind(apart.vec, &buffers) == PUF_OK);
+    CHECK(puf_vec_snapshot(apart.vec, 0, &byte) == PUF_BAD_ARGUMENT);
+    puf_vec_reset(packed.vec, 1);
+    puf_vec_reset(apart.vec, 1);
+    for (int32_t tick = 0; tick < 12; tick++) {  // two episodes end
+        for (size_t agent = 0; agent < 3; agent++) {
+            CHECK(!memcmp(obs + 20 * agent, packed.obs_u8 + 12 * agent, 12));
+            CHECK(!memcmp(masks + 7 * agent, packed.action_masks + 4 * agent, 4));
+            if (packed.truncations[agent])
+                CHECK(!memcmp(apart.final_obs + 12 * agent, packed.final_obs + 12 * agent, 12));
+            for (size_t i = 12; i < 20; i++) CHECK(obs[20 * agent + i] == RIG_GUARD_BYTE);
+            for (size_t i = 4; i < 7; i++) CHECK(masks[7 * agent + i] == RIG_GUARD_BYTE);
+        }
+        puf_vec_step(packed.vec, NULL);
+        puf_vec_step(apart.vec, NULL);
+    }
+    rig_destroy(&packed);
+    rig_destroy(&apart);
+    rig_destroy(&many);
 }
 
 // ---- Every env of envs.def ----------------------------------------------------------------------
@@ -723,6 +764,7 @@ int main(void) {
     test_a_single_env_restores_while_the_others_go_on();
     test_env_0_gets_the_seed_and_the_others_differ();
     test_what_does_not_fit_is_refused_in_one_line();
+    test_rows_that_lie_apart_play_the_same_game_and_leave_the_gaps_alone();
     test_names_are_unique_and_tables_complete();
     test_rows_and_statistics_do_not_depend_on_the_number_of_threads();
     test_halves_in_the_background_play_the_same_game();

@@ -20,7 +20,6 @@ from pufferlib.spaces import (
 from pufferlib.vectorization import Batch
 
 PRESENCE_KEY = "agent_mask"
-_NO_METRICS = {"episodes", "mean_reward", "min_reward", "max_reward", "episode_length"}
 
 
 def to_gymnasium(
@@ -172,7 +171,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         if not self._is_running:
             raise UsageError("`reset` must be called before `step`: no episode is running.")
         flatten_action(self._rows.action_layout, action, self._action[0, ...])
-        self.vecenv.send(self._action)
+        self._rows.send_rows(self._action)
         batch = self._rows.recv()
         terminal, truncation = bool(batch.terminals[0]), bool(batch.truncations[0])
         info = {key: value for key, value in batch.infos[0].items() if key != "episode"}
@@ -180,8 +179,6 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         if terminal or truncation:
             self._next, self._is_running = batch, False
             rows = self.vecenv.final_observations
-            metrics = self.vecenv.drain_metrics()
-            info = {key: metrics[key] for key in metrics if key not in _NO_METRICS} | info
         else:
             info = self._with_mask(info)
         observation = self._rows.observation(rows[0, ...])

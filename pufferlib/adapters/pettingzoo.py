@@ -127,7 +127,7 @@ class _ParallelMethods:
         if not self.agents:
             return {}, {}, {}, {}, {}
         present = self.vecenv.masks.copy()
-        self.vecenv.send(self._action_rows(actions))
+        self._rows.send_rows(self._action_rows(actions))
         batch = self._rows.recv()
         ended = batch.terminals | batch.truncations
         self._note_ids()

@@ -15,6 +15,8 @@ from pufferlib.spaces import (
     Leaf,
     Space,
     action_layout,
+    action_values,
+    flatten_action,
     observation_layout,
     unflatten_observation,
 )
@@ -54,7 +56,17 @@ class Rows:
 
     def send(self, actions: Any) -> None:
         """Hand over a batch of actions, as the batched action space has them."""
-        self.vecenv.send(self._action_rows(actions))
+        layout = self.action_layout
+        if layout.is_plain and not layout.structured:
+            self.vecenv.send(actions)
+            return
+        rows = np.zeros((self.num_slots, *layout.shape), dtype=layout.dtype)
+        flatten_action(layout, actions, rows)
+        self.send_rows(rows)
+
+    def send_rows(self, rows: NDArray[Any]) -> None:
+        """Hand over rows that `flatten_action` has filled."""
+        self.vecenv.send(action_values(self.action_layout, rows))
 
     def recv(self) -> Batch:
         """Return the next batch: all slots in order, and an info for each."""
@@ -76,36 +88,7 @@ class Rows:
     def action_masks(self) -> NDArray[np.int8] | None:
         """Return one flag for each choice, in the dtype that Gymnasium's `sample` wants."""
         masks = self.vecenv.action_masks
-        return None if masks is None else masks.astype(np.int8)
-
-    def _action_rows(self, actions: Any) -> Any:
-        layout = self.action_layout
-        if not layout.structured and not any(layout.starts):
-            return actions  # rows already
-        rows = np.zeros((self.num_slots, *layout.shape), dtype=layout.dtype)
-        for leaf in layout.leaves:
-            layout.view(rows, leaf)[...] = self._action_part(leaf, actions)
-        return rows
-
-    def _action_part(self, leaf: Leaf, actions: Any) -> NDArray[Any]:
-        """Return what `actions` hold for one leaf: indices from 0, or reals."""
-        name = "actions" + "".join(f"[{key!r}]" for key in leaf.path)
-        try:
-            for key in leaf.path:
-                actions = actions[key]
-            part = np.asarray(actions)
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise UsageError(
-                f"`{name}` must be there, but is not. Try `action_space.sample()`."
-            ) from None
-        wanted = (self.num_slots, *leaf.shape)
-        if part.shape != wanted:
-            raise UsageError(f"`{name}` must have shape {wanted}, but got {part.shape}.")
-        if leaf.kind == "box":
-            return part
-        if part.dtype.kind not in "biu" or ((part < leaf.lowest) | (part > leaf.highest)).any():
-            raise UsageError(f"`{name}` must be values of {leaf.space}, but got {part}.")
-        return part - leaf.lowest  # type: ignore[no-any-return]
+        return None if masks is None or not self.action_layout.nvec else masks.astype(np.int8)
 
 
 def _copied(tree: Any, leaves: Iterator[Leaf]) -> Any:

@@ -78,7 +78,7 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
             vec=vec.options(),
             **config.env,
         ) as vecenv:
-            settings = {**config.to_dict()["train"], "dashboard": "off", "anneal_lr": False}
+            settings = {**config.chosen_train(), "dashboard": "off", "anneal_lr": False}
             if threads is not None:
                 settings["torch_threads"] = threads
             trainer = PuffeRL(vecenv, make_policy(vecenv, **config.to_dict()["policy"]), **settings)

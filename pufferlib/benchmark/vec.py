@@ -3,12 +3,16 @@
 All entrants of one cost run in turns, in short rounds, and the best round of each counts: other
 programs only ever slow a round down. The ideal is what `workers` cores would do if each ran a plain
 loop over bare envs, measured in the same turns.
+
+A second part measures what a turn of the workers costs by itself, beside a yardstick: the
+same turn between bare processes in C that do nothing but wake each other.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +25,7 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Discrete
 
+from pufferlib import native
 from pufferlib.errors import UsageError
 from pufferlib.vectorization import Multiprocessing, Serial, VectorEnv
 
@@ -33,10 +38,14 @@ PEER_PROCESSES = (2, 8)  # of AsyncVectorEnv, which has a process for each env
 UNEVEN_ENVS, UNEVEN_BATCH = 16, 4
 UNEVEN_SECONDS = (1e-3, 10e-3)
 IDLE_SECONDS = 1.0
+TURN_ENVS = (2, 16, 64, 256)
+TURN_COSTS_US = (0, 10, 100)
+TURN_OVER_BARE_US = 40.0  # that our turn may take longer than the bare hand-over
 
 _ROUND_SECONDS = 0.03
 _LONG_ROUND_SECONDS = 0.3  # of envs whose steps are drawn at random: luck must not decide
 _MIN_ROUNDS = 2
+_TURN_ENTRANTS = 3
 
 # a rate: run this many calls, return steps per second
 _Run: TypeAlias = Callable[[int], float]
@@ -111,6 +120,18 @@ class UnevenResult(NamedTuple):
     ratio: float
 
 
+class TurnResult(NamedTuple):
+    """What a turn of the workers costs on top of the envs' steps: medians of the best round."""
+
+    num_envs: int
+    cost_us: int  # of one env's step
+    turn_us: float  # one step of the vector
+    work_us: float  # one worker's part of it, stepped in this process
+    turn_cost_us: float  # the difference
+    bare_us: float  # the same difference for bare processes that wake each other by futex
+    over_bare_us: float
+
+
 class Bar(NamedTuple):
     """A figure that is wanted, and the one that was measured."""
 
@@ -128,6 +149,7 @@ class VecResult(NamedTuple):
     rounds: int
     load: float  # mean number of processes that wanted a core during the last minute
     costs: list[CostResult]
+    turns: list[TurnResult]
     uneven: UnevenResult
     idle_cpu: float  # of a core, for each worker that waits
     bars: list[Bar]
@@ -136,7 +158,7 @@ class VecResult(NamedTuple):
         """Return plain values that JSON can hold."""
         out = self._asdict()
         out["uneven"] = self.uneven._asdict()
-        for name in ("costs", "bars"):
+        for name in ("costs", "turns", "bars"):
             out[name] = [row._asdict() for row in out[name]]
         return out
 
@@ -146,6 +168,8 @@ def bench_vec(
     workers: int = 2,
     seconds: float = 30,
     costs_us: Sequence[int] = COSTS_US,
+    turn_envs: Sequence[int] = TURN_ENVS,
+    turn_costs_us: Sequence[int] = TURN_COSTS_US,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> VecResult:
     """Measure everything in about `seconds`; `on_progress` is told what comes next."""
@@ -153,17 +177,23 @@ def bench_vec(
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
     entrants = (2 + len(ENVS_PER_WORKER) + len(PEER_PROCESSES)) * len(costs_us)
     # slow envs take longer rounds than they should
-    rounds = max(_MIN_ROUNDS, int(0.8 * seconds / (1.5 * _ROUND_SECONDS * entrants)))
+    rounds = max(_MIN_ROUNDS, int(0.6 * seconds / (1.5 * _ROUND_SECONDS * entrants)))
     costs = []
     for cost in costs_us:
         on_progress(f"envs of {cost} us a step")
         costs.append(_bench_cost(cost, workers, rounds))
+    layouts = [(count, cost) for count in turn_envs if count >= workers for cost in turn_costs_us]
+    turns = []
+    for count, cost in layouts:
+        on_progress(f"turns of {count} envs of {cost} us a step")
+        each = 0.2 * seconds / (len(layouts) * _TURN_ENTRANTS * _ROUND_SECONDS)
+        turns.append(_bench_turn(count, cost, workers, max(_MIN_ROUNDS, int(each))))
     on_progress("envs of 1 to 10 ms a step, sync and async")
     uneven = _bench_uneven(max(_MIN_ROUNDS, int(0.1 * seconds / _LONG_ROUND_SECONDS)))
     on_progress("workers that wait")
     idle = _idle_cpu(workers)
-    bars = _bars(costs, uneven, idle)
-    return VecResult("vec", workers, rounds, os.getloadavg()[0], costs, uneven, idle, bars)
+    bars = _bars(costs, turns, uneven, idle)
+    return VecResult("vec", workers, rounds, os.getloadavg()[0], costs, turns, uneven, idle, bars)
 
 
 # ---- Envs of one cost ----------------------------------------------------------------------------
@@ -285,6 +315,46 @@ def _multiprocessing(
         yield vecenv
 
 
+# ---- Turns ---------------------------------------------------------------------------------------
+
+
+def _bench_turn(num_envs: int, cost_us: int, workers: int, rounds: int) -> TurnResult:
+    """Measure a turn beside one worker's part of it in this process, and the bare hand-over."""
+    creator = partial(BusyEnv, cost_us * 1e-6)
+    share = -(-num_envs // workers)
+    with _multiprocessing(creator, num_envs, workers) as vecenv, Serial(creator, share) as alone:
+        ours, own = _turns(vecenv), _turns(alone)
+        work = 1 / own(_calls(own, _ROUND_SECONDS))  # that the bare processes have to do
+
+        def bare(calls: int) -> float:
+            return 1 / native.handover(workers, work, calls)
+
+        turn_us, work_us, bare_us = (1e6 / rate for rate in _best_of(rounds, [ours, own, bare]))
+    turn_cost_us, bare_us = turn_us - work_us, bare_us - 1e6 * work
+    return TurnResult(
+        num_envs, cost_us, turn_us, work_us, turn_cost_us, bare_us, turn_cost_us - bare_us
+    )
+
+
+def _turns(vecenv: VectorEnv) -> _Run:
+    """Return what steps the vector, and says how many median steps fit into a second.
+
+    The median leaves out the steps in which episodes end: here they all end at once.
+    """
+    vecenv.reset(seed=0)
+    actions = np.zeros(vecenv.num_agents, dtype=np.int32)
+
+    def run(calls: int) -> float:
+        clock, taken = time.perf_counter, []
+        for _ in range(calls):
+            start = clock()
+            vecenv.step(actions)
+            taken.append(clock() - start)
+        return 1 / statistics.median(taken)
+
+    return run
+
+
 # ---- Envs whose steps differ ---------------------------------------------------------------------
 
 
@@ -339,13 +409,19 @@ def _cpu_seconds(pids: Sequence[int]) -> float:
 # ---- Bars ----------------------------------------------------------------------------------------
 
 
-def _bars(costs: Sequence[CostResult], uneven: UnevenResult, idle: float) -> list[Bar]:
+def _bars(
+    costs: Sequence[CostResult], turns: Sequence[TurnResult], uneven: UnevenResult, idle: float
+) -> list[Bar]:
     bars = []
     for row in costs:
         if row.cost_us in _SHARES:
             bars.append(_at_least("share of the ideal", row, row.multiprocessing_share, _SHARES))
         if row.cost_us in _RATIOS and row.ratio is not None:
             bars.append(_at_least("times AsyncVectorEnv", row, row.ratio, _RATIOS))
+    for count in dict.fromkeys(row.num_envs for row in turns):
+        over = max(row.over_bare_us for row in turns if row.num_envs == count)
+        what = f"{count} envs, us of a turn over the bare hand-over, at most"
+        bars.append(Bar(what, over, TURN_OVER_BARE_US, over <= TURN_OVER_BARE_US))
     bars.append(Bar("async, times sync", uneven.ratio, 1.5, uneven.ratio >= 1.5))
     bars.append(Bar("cpu of a waiting worker, at most", idle, 0.05, idle <= 0.05))
     return bars

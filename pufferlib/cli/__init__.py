@@ -6,12 +6,14 @@ heavy imports happen inside of functions: `puffer --help` and a mistyped name mu
 
 from __future__ import annotations
 
-import os
+import contextlib
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from pufferlib.cli.commands import COMMANDS, usage
+from pufferlib.cli.printing import flush_output
 from pufferlib.errors import PufferError, unknown_name
 
 __all__ = ["COMMANDS", "main"]
@@ -20,24 +22,37 @@ __all__ = ["COMMANDS", "main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0 is fine, 1 a broken env (`check`), 2 the user's mistake, 128 + n stopped by signal n: 130 for
-    Ctrl-C, 143 for SIGTERM.
+    0 is fine, 1 a broken env (`check`) or output that cannot be written, 2 the user's mistake,
+    128 + n stopped by signal n: 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
-        sys.stdout.flush()
-        return code
     except PufferError as error:
-        print(f"puffer: {error}", file=sys.stderr)
-        return 2
+        code = _complain(error, 2)
     except SystemExit as done:  # argparse has shown a help text
-        return int(done.code or 0)
+        code = int(done.code or 0)
     except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `puffer envs | head`: nobody reads what is still in the buffer
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        code = 130
+    except BrokenPipeError:
+        code = 141
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        code = _complain(f"cannot write to stdout: {error.strerror}", 1)
+    try:
+        flush_output()
+    except BrokenPipeError:  # `puffer envs | head`: the reader has seen enough
+        return code or 141
+    except OSError as error:
+        return code or _complain(f"cannot write to stdout: {error.strerror or error}", 1)
+    return code
+
+
+def _complain(message: object, code: int) -> int:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(f"puffer: {message}", file=sys.stderr)
+    return code
 
 
 def _run(words: list[str]) -> int:

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pufferlib import config as configs
 from pufferlib.cli.commands import COMMANDS
 from pufferlib.config import Config, Override
-from pufferlib.errors import UnknownNameError, UsageError, nearest
+from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -40,7 +41,7 @@ class Parser(argparse.ArgumentParser):
             )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. See `{self.prog} --help`.")
+        raise UsageError(f"{one_line(message)}. See `{self.prog} --help`.")
 
     def parse(self, words: list[str]) -> tuple[argparse.Namespace, list[Override]]:
         """Return the options of the command, and the keys of sections that `words` set."""
@@ -48,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         options, unknown = self.parse_known_args(rest)
         if unknown:
             if not unknown[0].startswith("-"):
-                self.error(f"unexpected argument `{unknown[0]}`")
+                self.error(f"unexpected argument {quoted(unknown[0])}")
             raise self._unknown_option(unknown[0].partition("=")[0])
         return options, overrides
 
@@ -62,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         hint = (
             f" Did you mean `{suggestions[0]}`?" if suggestions else f" See `{self.prog} --help`."
         )
-        return UnknownNameError(f"Unknown option `{word}`.{hint}", suggestions)
+        return UnknownNameError(f"Unknown option {quoted(word)}.{hint}", suggestions)
 
 
 def spell_flag(section: str, key: str) -> str:
@@ -71,11 +72,42 @@ def spell_flag(section: str, key: str) -> str:
 
 
 def check_counts(options: argparse.Namespace, *names: str) -> None:
-    """Raise UsageError unless these options are at least 1; those not given are fine."""
+    """Raise UsageError unless these options are from 1 to 2**31 - 1; those not given are fine."""
     for name in names:
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UsageError(f"`--{name.replace('_', '-')}` must be at least 1, but got {value}.")
+        _check_range(name, getattr(options, name), 1, 2**31 - 1)
+
+
+def check_seed(options: argparse.Namespace) -> None:
+    """Raise UsageError unless `--seed` is one that envs and generators take."""
+    _check_range("seed", options.seed, 0, 2**63 - 1)
+
+
+def _check_range(name: str, value: int | None, low: int, high: int) -> None:
+    if value is None or low <= value <= high:
+        return
+    flag, given = f"--{name.replace('_', '-')}", quoted(value)
+    if value < low:
+        raise UsageError(f"`{flag}` must be at least {low}, but got {given}.")
+    raise UsageError(f"`{flag}` must be at most {high}, but got {given}.")
+
+
+def check_output(options: argparse.Namespace, name: str) -> None:
+    """Raise UsageError unless the file that an option names can be written, before any work."""
+    given = getattr(options, name)
+    if given is None:
+        return
+    path = Path(given)
+    reason = None
+    if os.path.isdir(path):
+        reason = "it is a folder"
+    elif not os.path.isdir(path.parent):
+        reason = "its folder does not exist"
+    elif not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
+        reason = "permission denied"
+    if reason is not None:
+        raise UsageError(
+            f"`--{name}` must be a file that can be written, but got {quoted(path)}: {reason}."
+        )
 
 
 def is_given(overrides: Iterable[Override], section: str, key: str) -> bool:
@@ -87,18 +119,41 @@ def env_params(name: str, overrides: list[Override]) -> dict[str, Any]:
     """Return the params of the env among `overrides`; other sections have no place here."""
     for section, key, _ in overrides:
         if section != "env":
-            raise UsageError(f"only --env params can be set here, but got --{section}.{key}.")
+            raise UsageError(
+                f"only --env params can be set here, but got {quoted(spell_flag(section, key))}."
+            )
     loaded = configs.load(name, overrides).env
     return {key: loaded[key] for _, key, _ in overrides}
+
+
+def env_id(name: str) -> str:
+    """Return the id of the env that the user typed; `make` knows it from now on.
+
+    A "module:Object" is imported, also from the working folder. A name that comes from a file must
+    not get here.
+    """
+    from pufferlib.registry import find_or_load, register
+
+    see_working_folder(name)
+    spec = find_or_load(name)
+    if spec.id == name and ":" in name and not spec.family:
+        register(name, spec.entry_point)
+    return spec.id
 
 
 def load_config(
     name: str, overrides: list[Override], files: list[str], packaged: bool = True
 ) -> Config:
     """Read the config; the name is checked first, so that a wrong one is what gets reported."""
+    return configs.load(env_id(name), overrides, files, packaged)
+
+
+def is_native(name: str) -> bool:
+    """Return whether the env is one of the C core, made in no time."""
+    from pufferlib.native import NativeCreator
     from pufferlib.registry import find
 
-    return configs.load(find(name).id, overrides, files, packaged)
+    return isinstance(find(name).entry_point, NativeCreator)
 
 
 def make_vecenv(config: Config, **changes: Any) -> VectorEnv:
@@ -117,11 +172,10 @@ def make_vecenv(config: Config, **changes: Any) -> VectorEnv:
     )
 
 
-def see_working_folder() -> None:
-    """Let "module:Object" find modules where the user stands, as `python -m` does."""
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+def see_working_folder(name: str) -> None:
+    """Let a "module:Object" find its module where the user stands; other names need no folder."""
+    if ":" in name and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def _options_text() -> str:

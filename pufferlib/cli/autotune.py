@@ -6,8 +6,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pufferlib.cli.arguments import Parser, env_params, see_working_folder
+from pufferlib import config as configs
+from pufferlib.cli.arguments import (
+    Parser,
+    check_counts,
+    check_output,
+    see_working_folder,
+    spell_flag,
+)
 from pufferlib.cli.printing import print_table, progress
+from pufferlib.errors import UsageError
 
 if TYPE_CHECKING:
     from pufferlib.autotune import Report
@@ -16,19 +24,27 @@ if TYPE_CHECKING:
 def main(words: list[str]) -> int:
     parser = Parser("autotune")
     parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
+    parser.add_argument("--config", action="append", default=[], metavar="FILE", help="an ini")
     parser.add_argument("--num-envs", type=int, metavar="N", help="only layouts of N envs")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long, about (30)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long, about (60)")
     parser.add_argument("--write", metavar="FILE.ini", help="put the best into its section [vec]")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options, overrides = parser.parse(words)
+    check_output(options, "write")
+    check_counts(options, "num_envs")
     from pufferlib.autotune import DEFAULT_SECONDS, autotune, write_settings
+    from pufferlib.registry import find_or_load
 
-    see_working_folder()
-    params = env_params(options.name, overrides)
+    see_working_folder(options.name)
+    for section, key, _ in overrides:
+        if section not in ("env", "train", "policy"):
+            flag = spell_flag(section, key)
+            raise UsageError(f"only --env, --train and --policy can be set here, but got {flag}.")
+    config = configs.load(find_or_load(options.name).id, overrides, options.config)
     with progress(f"puffer autotune {options.name}") as tell:
         report = autotune(
             options.name,
-            params=params,
+            config=config,
             num_envs=options.num_envs,
             seconds=DEFAULT_SECONDS if options.seconds is None else options.seconds,
             on_progress=tell,
@@ -60,19 +76,22 @@ def _print_tuning(report: Report, path: str | None) -> None:
             str(trial.layout.total_workers),
             str(trial.layout.num_envs) if trial.layout.surplus_envs else "all",
             f"{trial.sps:,.0f}" if trial.sps else "failed",
-            spell_seconds(trial.batch_seconds) if trial.sps else "",
+            str(trial.horizon) if trial.sps else "",
             spell_bytes(trial.memory),
         ]
         for trial in report.trials
     ]
     finalists = sum(trial.is_finalist for trial in report.trials)
-    title = f"layouts on {report.cores} cores; the first {finalists} ran again, in turns"
-    headings = ["backend", "envs", "workers", "at once", "steps/s", "a batch", "memory"]
+    title = f"training on {report.cores} cores; the first {finalists} trained again, in turns"
+    headings = ["backend", "envs", "workers", "at once", "SPS", "horizon", "memory"]
     print_table(title, headings, rows)
     for trial in report.trials:
         if trial.failure:
             print(f"{trial.layout} failed: {trial.failure}")
-    print(f"\nbest: {report.best.layout}: {report.why}.\n")
+    best = report.best
+    print(f"\nbest: {best.layout}: {report.why}.")
+    batch = f"batches of {best.batch_size} steps, horizon {best.horizon}"
+    print(f"It trains at {best.sps:,.0f} SPS with {batch}.\n")
     print("[vec]" if path is None else f"[vec] of {path}")
     for key, value in report.best.layout.settings().items():
         print(f"{key} = {value}")

@@ -44,7 +44,11 @@ def main(words: list[str]) -> int:
     else:
         if options.num_envs is not None:
             config = replace(config, vec=replace(config.vec, num_envs=options.num_envs))
-        config = replace(config, train=replace(config.train, engine=options.engine))
+        config = replace(
+            config,
+            train=replace(config.train, engine=options.engine),
+            chosen=frozenset({*config.chosen_train(), "engine"}),
+        )
         seconds = 10 if options.seconds is None else options.seconds
         result = bench_train(config, threads=options.threads, seconds=seconds)
     return _report(f"{result.env}, {result.mode}", result._asdict(), options.json)
@@ -73,8 +77,14 @@ def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int
         for row in result.costs
     ]
     headings = ["us", "ideal", "Serial", "Multiprocessing", "of ideal", "Gymnasium", "ratio"]
-    title = f"steps/s of Python envs, {result.workers} workers, best of {result.rounds} rounds"
+    title = f"SPS of Python envs, {result.workers} workers, best of {result.rounds} rounds"
     print_table(title, headings, rows)
+    turns = [
+        [str(row.num_envs), str(row.cost_us), *(f"{us:.0f}" for us in row[2:])]
+        for row in result.turns
+    ]
+    headings = ["envs", "us", "turn", "work of a worker", "turn cost", "bare futex", "over it"]
+    print_table("us of a turn, beside bare processes that wake each other", headings, turns)
     bars = [
         [bar.what, f"{bar.value:.3g}", f"{bar.wanted:g}", "yes" if bar.is_met else "no"]
         for bar in result.bars

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pufferlib.cli.arguments import Parser, env_params, see_working_folder
+from pufferlib.cli.arguments import Parser, check_counts, check_seed, env_params, see_working_folder
 
 
 def main(words: list[str]) -> int:
@@ -11,9 +11,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=1000, metavar="N", help="of each of two runs")
     parser.add_argument("--seed", type=int, default=0)
     options, overrides = parser.parse(words)
+    check_counts(options, "steps")
+    check_seed(options)
     from pufferlib.checking import check_env
 
-    see_working_folder()
+    see_working_folder(options.name)
     params = env_params(options.name, overrides)
     report = check_env(options.name, kwargs=params, steps=options.steps, seed=options.seed)
     print(report)

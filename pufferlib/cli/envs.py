@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pufferlib.cli.arguments import Parser, env_params, see_working_folder, spell_flag
+from pufferlib.cli.arguments import Parser, check_output, env_params, see_working_folder, spell_flag
 from pufferlib.cli.pictures import write_png
 from pufferlib.cli.printing import print_table
 from pufferlib.errors import UsageError
@@ -23,6 +23,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("name", nargs="?", help="show this one, or the names of this family")
     parser.add_argument("--picture", metavar="FILE.png", help="save a picture of it")
     options, overrides = parser.parse(words)
+    check_output(options, "picture")
     if options.name is None:
         return _list_envs()
     from pufferlib.registry import FAMILIES, list_envs, plain
@@ -33,7 +34,7 @@ def main(words: list[str]) -> int:
     from pufferlib.native import infos
     from pufferlib.registry import emulate, find_or_load, make
 
-    see_working_folder()
+    see_working_folder(options.name)
     spec = find_or_load(options.name)
     params = env_params(spec.id, overrides)
     if ":" in spec.id:
@@ -158,7 +159,7 @@ def _list_envs() -> int:
     for name, (form, about) in forms.items():
         known = f"; `puffer envs {name}` lists them" if name in FAMILIES else ""
         print(f"  {name:<12}{form:<18}{about}{known}")
-    print("  module:Object                 any other: your class or factory, for `puffer check`")
+    print("  module:Object                 your class or factory, for `puffer train` and others")
     return 0
 
 

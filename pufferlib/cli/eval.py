@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pufferlib import config as configs
 from pufferlib import runs
-from pufferlib.cli.arguments import Parser, check_counts, env_params, make_vecenv
+from pufferlib.cli.arguments import (
+    Parser,
+    check_counts,
+    check_output,
+    check_seed,
+    env_id,
+    env_params,
+    make_vecenv,
+)
 from pufferlib.cli.pictures import Film
 from pufferlib.cli.printing import print_table, spelled_rows
-from pufferlib.errors import UsageError
+from pufferlib.config import Config
+from pufferlib.errors import UsageError, quoted
 
 if TYPE_CHECKING:
+    from pufferlib.checkpoint import Checkpoint
+    from pufferlib.playing import LoadedPolicy
     from pufferlib.vectorization import VectorEnv
 
 
 def main(words: list[str]) -> int:
     parser = Parser("eval")
-    parser.add_argument("name", help="environment")
+    parser.add_argument("name", help="environment, or `module:Env`")
     parser.add_argument(
-        "--run", metavar="RUN", help="folder or checkpoint; else the newest of NAME"
+        *("--checkpoint", "--run"),
+        metavar="FILE|RUN",
+        help="checkpoint, or folder of a run; else the newest run of NAME",
     )
     parser.add_argument("--run-dir", default="runs", metavar="FOLDER", help="where runs are")
     parser.add_argument("--episodes", type=int, default=100, metavar="N")
@@ -31,60 +47,91 @@ def main(words: list[str]) -> int:
     parser.add_argument("--gif", metavar="FILE", help="save one env's play as a moving picture")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options, overrides = parser.parse(words)
-    from pufferlib.registry import find
-
-    name = find(options.name).id
+    name = env_id(options.name)
     check_counts(options, "episodes", "num_envs")
-    run, chosen = _run_to_play(options.run, Path(options.run_dir), name)
-    folder, config = run.folder, run.read_config()
-    config = replace(config, env={**config.env, **env_params(config.name, overrides)})
-    if config.name != name:
-        raise UsageError(f"`--run` must be a run of {name}, but {folder} is one of {config.name}.")
+    check_seed(options)
+    check_output(options, "gif")
+    film = Film(options.gif) if options.gif else None
+    run, chosen = _run_to_play(options.checkpoint, Path(options.run_dir), name)
+    config = _config_of(run, name)
+    config = replace(config, env={**config.env, **env_params(name, overrides)})
+    if film:
+        config = replace(config, env=_with_pictures(config))
     slots = options.num_envs or min(options.episodes, 64)
     sizes = {"num_envs": slots, "num_workers": None, "envs_per_worker": None}
     whole = {"mode": "sync", "surplus_envs": 0, "double_buffer": False}  # each env in its turn
     with make_vecenv(config, **sizes, **whole) as vecenv:
         from pufferlib import checkpoint
         from pufferlib.evaluation import evaluate_policy
-        from pufferlib.models import make_policy
 
-        policy = make_policy(vecenv, **config.to_dict()["policy"])
         saved = checkpoint.load(chosen)
-        checkpoint.restore_module(policy, saved.tensors, "policy/")
-        norm = None
-        if config.train.norm_obs:
-            from pufferlib.normalisation import ObservationNorm
-            from pufferlib.pytorch import policy_spaces
-
-            norm = ObservationNorm(policy_spaces(vecenv).observation)
-            checkpoint.restore_module(norm, saved.tensors, "observation_norm/")
+        loaded = _policy(saved, chosen, config, vecenv)
         played: VectorEnv = vecenv
         if config.train.self_play and vecenv.agents_per_env % 2 == 0:
             from pufferlib.selfplay import against_past
 
-            played = against_past(vecenv, policy, saved, norm, options.seed)
-        film = Film(options.gif) if options.gif else None
+            norm = loaded.observation_norm
+            played = against_past(vecenv, loaded.policy, saved, norm, options.seed)
         scores = evaluate_policy(
             played,
-            policy,
+            loaded,
             options.episodes,
             deterministic=options.deterministic,
             seed=options.seed,
-            normalise=norm,
             on_frame=film.add if film else None,
         )
     if film:
         film.save()
     if options.json:
-        print(json.dumps({"env": name, "run": str(folder), **scores}))
+        print(json.dumps({"env": name, "run": str(run.folder), **scores}))
     else:
-        print_table(f"{name}, {folder}", ["metric", "value"], spelled_rows(scores))
+        print_table(f"{name}, {run.folder}", ["metric", "value"], spelled_rows(scores))
     return 0
 
 
 def _run_to_play(word: str | None, base: Path, name: str) -> tuple[runs.Run, Path]:
     """Return a run and the checkpoint to play, the newest of env `name` where none is named."""
-    found = runs.find(word, base) if word else runs.Found(runs.newest(base, name), None)
+    if not word:
+        run = runs.newest(base, name)
+        return run, run.latest
+    found = runs.find(word, base)
     if found is None:
-        raise UsageError(f"`--run` must be a run or a checkpoint, but got `{word}`.")
+        raise UsageError(
+            f"`--checkpoint` must be a checkpoint or a run, but got {quoted(Path(word))}."
+        )
     return found.run, found.checkpoint or found.run.latest
+
+
+def _config_of(run: runs.Run, name: str) -> Config:
+    """Return the config of a run; a checkpoint that was saved in Python lies in no run's folder."""
+    if not (run.folder / runs.CONFIG).exists():
+        return configs.load(name)
+    config = run.read_config()
+    if config.name != name:
+        raise UsageError(
+            f"`--checkpoint` must be of {name}, but {quoted(run.folder)} is a run of "
+            f"{quoted(config.name)}."
+        )
+    return config
+
+
+def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) -> LoadedPolicy:
+    from pufferlib.models import make_policy
+    from pufferlib.playing import restored
+    from pufferlib.pytorch import policy_spaces
+
+    if "spaces" in saved.facts:
+        return restored(saved, path)
+    policy = make_policy(vecenv, **config.to_dict()["policy"])  # a file of an older version
+    return restored(saved, path, policy, spaces=policy_spaces(vecenv))
+
+
+def _with_pictures(config: Config) -> dict[str, Any]:
+    """Return the params of the env, which draws if it takes a `render_mode`."""
+    from pufferlib.registry import find
+
+    with contextlib.suppress(ValueError):  # a class of C code may not say what it takes
+        params = inspect.signature(find(config.name).entry_point).parameters
+        if "render_mode" in params:
+            return {"render_mode": "rgb_array", **config.env}
+    return dict(config.env)

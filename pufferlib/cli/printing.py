@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+
+def flush_output() -> None:
+    """Write what stdout holds back; where that raises OSError, it and all that follows is lost."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):  # or the interpreter would try again when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pufferlib import batches, runs
 from pufferlib import config as configs
-from pufferlib import runs
-from pufferlib.cli.arguments import Parser, is_given, make_vecenv, spell_flag
-from pufferlib.cli.fit import fit, num_slots
+from pufferlib.cli.arguments import Parser, check_output, env_id, is_given, make_vecenv, spell_flag
+from pufferlib.cli.fit import announce, first_sound, fit, num_slots
 from pufferlib.config import Config, Override
-from pufferlib.errors import CheckpointError, UnknownNameError, UsageError
+from pufferlib.errors import UnknownNameError, UsageError, one_line, quoted
+from pufferlib.memory import check_batch
 
 if TYPE_CHECKING:
     from pufferlib.trainer import PuffeRL
@@ -35,19 +35,25 @@ def main(words: list[str]) -> int:
     parser.add_argument("--run-dir", default="runs", metavar="FOLDER", help="where runs are")
     parser.add_argument("--svg", metavar="FILE", help="save the last dashboard as a picture")
     options, overrides = parser.parse(words)
+    check_output(options, "svg")
     run, chosen = _run_to_resume(options.run, Path(options.run_dir))
     before = run.read_config()
+    _check_env(before.name, run)
     config = _extended(before, overrides)
     run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
     run.is_first = os.environ.get("RANK", "0") == "0"
     run.check_own()
-    path = _first_sound([chosen] if chosen else run.candidates(), config)
+    paths = [chosen] if chosen else run.candidates()
+    if paths:
+        paths = paths[paths.index(_first_to_extend(paths, config)) :]
+    announce(config)
     with make_vecenv(config) as vecenv:
-        configs.check_train(config.train, num_slots(vecenv, config))
+        check_batch(vecenv, config.train.batch_size)
+        batches.shape_of(config.train, num_slots(vecenv, config))
 
         def begin(trainer: PuffeRL) -> None:
-            if path is not None:  # a run without any begins anew, as it did then
-                run.note_resume(path, trainer.load_checkpoint(path))
+            if paths:  # a run without any begins again, as it did then
+                run.note_resume(*first_sound(paths, trainer.load_checkpoint))
             if config != before:
                 run.write_config(config)
 
@@ -59,13 +65,26 @@ def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None]:
     found = runs.find(word, base)
     if found is not None:
         return found
+    try:
+        name = env_id(word)
+    except UnknownNameError as error:
+        raise UsageError(f"{quoted(Path(word))} must be a run or an environment. {error}") from None
+    return runs.newest(base, name, with_checkpoint=False), None
+
+
+def _check_env(name: str, run: runs.Run) -> None:
+    """Raise where the env of a run is a module's that only its config names: none is imported."""
     from pufferlib.registry import find
 
     try:
-        name = find(word).id
+        find(name)
     except UnknownNameError as error:
-        raise UsageError(f"`{word}` must be a run or an environment. {error}") from None
-    return runs.newest(base, name, with_checkpoint=False), None
+        if ":" not in name:
+            raise
+        raise UsageError(
+            f"{quoted(run.folder)} is a run of {quoted(name)}, and a module must be typed to be "
+            "imported. Try `puffer resume` with that name, which goes on with its newest run."
+        ) from error
 
 
 def _extended(config: Config, overrides: list[Override]) -> Config:
@@ -77,7 +96,8 @@ def _extended(config: Config, overrides: list[Override]) -> Config:
         if key not in _MAY_CHANGE.get(section, ()):
             raise UsageError(
                 f"`{spell_flag(section, key)}` must stay what it was when the run began. "
-                f"Try `puffer train {config.name} --from RUN` for a new run with its weights."
+                f"Try `puffer train {one_line(config.name, 60)} --from RUN` for a new run with its "
+                "weights."
             )
         value = getattr(getattr(given, section), key)
         part: Any = replace(getattr(config, section), **{key: value})
@@ -85,23 +105,18 @@ def _extended(config: Config, overrides: list[Override]) -> Config:
     return config
 
 
-def _first_sound(candidates: list[Path], config: Config) -> Path | None:
-    """Return the first checkpoint that can be read, if there is any; its run must not be over."""
+def _first_to_extend(paths: list[Path], config: Config) -> Path:
+    """Return the first checkpoint that can be read; its run must not be over."""
     from pufferlib import checkpoint
 
-    for number, path in enumerate(candidates, start=1):
-        try:
-            facts = checkpoint.load(path).facts
-            iteration, steps = (checkpoint.counter(facts, key) for key in ("iteration", "steps"))
-        except CheckpointError as error:
-            if number == len(candidates):
-                raise
-            print(f"puffer: {error}; trying {candidates[number].name}", file=sys.stderr)
-            continue
-        if iteration >= config.train.iterations:
-            raise UsageError(
-                f"`{path.parent}` must have some of its budget left, but has trained all of its "
-                f"{steps} steps. Try --train.total-timesteps {2 * steps}."
-            )
-        return path
-    return None
+    def counters(path: Path) -> tuple[int, int]:
+        facts = checkpoint.load(path).facts
+        return checkpoint.counter(facts, "iteration"), checkpoint.counter(facts, "steps")
+
+    path, (iteration, steps) = first_sound(paths, counters)
+    if iteration >= config.train.iterations:
+        raise UsageError(
+            f"{quoted(path.parent)} must have some of its budget left, but has trained all of its "
+            f"{steps} steps. Try --train.total-timesteps {2 * steps}."
+        )
+    return path

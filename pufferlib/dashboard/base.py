@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from types import TracebackType
@@ -42,11 +43,22 @@ class Dashboard:
         self._record.take(log)
         self._try(self._show)
 
-    def finish(self, paths: Mapping[str, str] | None = None) -> None:
-        """Show the last state for good and a summary under it; `paths` names what was written."""
+    def remark(self, text: str) -> None:
+        """Show one line about the run once, above its numbers."""
+        self._try(lambda: self._show_remark(text))
+
+    def note(self, text: str) -> None:
+        """Answer the user with a line at once, also where nothing else is shown."""
+        self._try(lambda: self._show_note(text))
+
+    def finish(self, paths: Mapping[str, str] | None = None, commands: Sequence[str] = ()) -> None:
+        """Show the last state for good and a summary under it.
+
+        `paths` names what was written, `commands` are what the user may type next.
+        """
         self._try(self._show_last)
         self.close()
-        self._try(lambda: self._summarise(paths or {}))
+        self._try(lambda: self._summarise(paths or {}, commands))
 
     def close(self) -> None:
         """Give the terminal back. The last frame stays on it."""
@@ -59,9 +71,11 @@ class Dashboard:
         """The latest numbers as one line of plain text."""
         return self._record.line()
 
-    def summary(self, width: int, paths: Mapping[str, str]) -> list[Row]:
-        """The curve of the run with axes, the final numbers, and where the files are."""
-        return draw_summary(self._record, self._glyphs, width, paths)
+    def summary(
+        self, width: int, paths: Mapping[str, str], commands: Sequence[str] = ()
+    ) -> list[Row]:
+        """The curve with axes, the final numbers, where the files are, and what to type next."""
+        return draw_summary(self._record, self._glyphs, width, paths, commands)
 
     def export_svg(self, path: str | os.PathLike[str], *, width: int = 100) -> None:
         """Write the current panel as an SVG picture, for documents."""
@@ -95,7 +109,15 @@ class Dashboard:
     def _show_last(self) -> None:
         """Show the latest log in any case."""
 
-    def _summarise(self, paths: Mapping[str, str]) -> None:
+    def _show_remark(self, text: str) -> None:
+        """Print one line above the numbers."""
+
+    def _show_note(self, text: str) -> None:
+        """Show one line beside the numbers, and keep it."""
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def _summarise(self, paths: Mapping[str, str], commands: Sequence[str]) -> None:
         """Print what is left to say after the last frame."""
 
     def _try(self, show: Callable[[], None]) -> None:

@@ -13,6 +13,12 @@ from pufferlib.dashboard.plain import PlainDashboard
 from pufferlib.dashboard.record import Record
 from pufferlib.errors import UsageError, did_you_mean
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # a Dashboard stops showing then; rich would end the process
+
+
 Mode = Literal["auto", "on", "off", "plain"]
 
 
@@ -36,7 +42,7 @@ def make_dashboard(
             f"{did_you_mean(str(mode), get_args(Mode))}"
         )
     if console is None:
-        console = Console(force_terminal=True if mode == "on" else None)
+        console = _Console(force_terminal=True if mode == "on" else None)
     if mode == "auto":
         live = console.is_terminal and not console.is_dumb_terminal and not console.is_jupyter
         mode = "on" if live and not os.environ.get("CI") else "plain"

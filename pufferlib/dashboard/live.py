@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 
 from pufferlib.dashboard.base import Dashboard
+from pufferlib.dashboard.glyphs import QUIET, clean
 from pufferlib.dashboard.record import Record
 from pufferlib.dashboard.rows import Row, Rows
 
@@ -59,8 +61,15 @@ class LiveDashboard(Dashboard):
         else:
             self._live.refresh()
 
-    def _summarise(self, paths: Mapping[str, str]) -> None:
-        rows = self.summary(self._console.width, paths)
+    def _show_remark(self, text: str) -> None:
+        self._console.print(Rows([[Segment(clean(text, self._glyphs), QUIET)]]), soft_wrap=True)
+
+    def _show_note(self, text: str) -> None:
+        # above the panel, which rich then draws again under it
+        self._console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    def _summarise(self, paths: Mapping[str, str], commands: Sequence[str]) -> None:
+        rows = self.summary(self._console.width, paths, commands)
         self._console.print(Rows(rows), soft_wrap=True)  # a long path is wrapped, never cut
 
 

@@ -147,7 +147,7 @@ def _counter_cells(record: Record) -> list[DrawRow]:
     of = f" / {format_count(budget)}" if math.isfinite(budget) else ""
     counters = [
         ("steps", format_count(steps) + of),
-        ("sps", format_count(record.number("sps"))),
+        ("SPS", format_count(record.number("sps"))),
         ("uptime", format_duration(record.number("uptime"))),
     ]
     return [partial(value_row, label, value, style=STRONG) for label, value in counters]

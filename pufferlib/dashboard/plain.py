@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
@@ -43,8 +43,11 @@ class PlainDashboard(Dashboard):
             self._printed_at = time.perf_counter()
             self._print(self.line())
 
-    def _summarise(self, paths: Mapping[str, str]) -> None:
-        for row in self.summary(min(self._console.width, 100), paths):
+    def _show_remark(self, text: str) -> None:
+        self._print(clean(text, self._glyphs))
+
+    def _summarise(self, paths: Mapping[str, str], commands: Sequence[str]) -> None:
+        for row in self.summary(min(self._console.width, 100), paths, commands):
             self._print(text_of(row).rstrip())
 
     def _print(self, line: str) -> None:

@@ -86,7 +86,7 @@ class Record:
         parts = [
             format_duration(self.number("uptime")),
             f"{format_count(self.number('steps'))} steps",
-            f"{format_count(self.number('sps'))}/s",
+            f"{format_count(self.number('sps'))} SPS",
             f"reward {format_short(self.number('mean_reward'))}",
         ]
         for key in HEADLINES:

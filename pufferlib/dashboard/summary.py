@@ -1,9 +1,9 @@
-"""What is left to say at the end of a run: its curve with axes, its last numbers, its files."""
+"""The end of a run: its curve with axes, its last numbers, its files, and what to type next."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
@@ -15,8 +15,14 @@ from pufferlib.dashboard.rows import Row
 from pufferlib.dashboard.spelling import format_count, format_duration, format_value
 
 
-def draw_summary(record: Record, glyphs: Glyphs, width: int, paths: Mapping[str, str]) -> list[Row]:
-    """The curve of the run with axes, the final numbers, and where the files are."""
+def draw_summary(
+    record: Record,
+    glyphs: Glyphs,
+    width: int,
+    paths: Mapping[str, str],
+    commands: Sequence[str] = (),
+) -> list[Row]:
+    """The curve with axes, the final numbers, where the files are, and what to type next."""
     label, history = record.curve()
     rows: list[Row] = []
     if len(history) > 1:
@@ -30,6 +36,9 @@ def draw_summary(record: Record, glyphs: Glyphs, width: int, paths: Mapping[str,
                 Segment(clean(str(path), glyphs)),
             ]
         )
+    if commands:
+        rows.append([])
+    rows += [[Segment(f"  {clean(command, glyphs)}", STRONG)] for command in commands]
     return rows
 
 
@@ -51,7 +60,7 @@ def _outcome(record: Record, label: str, history: History) -> list[Row]:
             Segment(f"  {format_count(steps)} steps", STRONG),
             Segment(" in ", QUIET),
             Segment(format_duration(uptime), STRONG),
-            Segment(f", {format_count(sps)} steps/s", QUIET),
+            Segment(f", {format_count(sps)} SPS", QUIET),
         ],
     ]
 

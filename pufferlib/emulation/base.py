@@ -20,7 +20,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.emulation.inspection import takes_seed
 from pufferlib.emulation.messages import class_name, must, observation_at, what_was_raised
 from pufferlib.env import PufferEnv
-from pufferlib.episodes import EpisodeStats
+from pufferlib.episodes import EpisodeStats, metrics_of
 from pufferlib.errors import EnvError, PufferError
 from pufferlib.spaces import (
     Space,
@@ -35,9 +35,6 @@ MAX_REWARD = float(np.finfo(np.float32).max)  # beyond it, a row of float32 woul
 MIN_REWARD = -MAX_REWARD
 
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
-# names that `drain_metrics` gives a meaning of its own
-_RESERVED = {"episodes", "mean_reward", "min_reward", "max_reward", "episode_length"}
-_NO_METRICS = {*_RESERVED, "TimeLimit.truncated", MASK_KEY}
 _CHECKED_STEPS = 32  # how long values are compared with the bounds of their Box
 
 
@@ -188,11 +185,8 @@ class Emulated(PufferEnv):
 
     def _add_metrics(self, info: Mapping[str, Any]) -> None:
         """Count the numbers that an episode's last info holds."""
-        for name, value in info.items():
-            if isinstance(value, _NUMBERS) and name not in _NO_METRICS and isinstance(name, str):
-                number = float(value)
-                if np.isfinite(number):
-                    self._stats.add_metric(name, number)
+        for name, value in metrics_of(info).items():
+            self._stats.add_metric(name, value)
 
     # ---- Action masks --------------------------------------------------------------------------
 
@@ -265,6 +259,8 @@ class Emulated(PufferEnv):
         if self.action_masks is not None:
             row, first = self.action_masks[slot], 0
             row[:] = False
+            if self._action_layout.num_continuous:
+                return  # no number of a Box is a sure one: see `ActionLayout.mask_width`
             for n in self._action_layout.nvec:
                 row[first] = True
                 first += n

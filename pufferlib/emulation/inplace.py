@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,19 +17,24 @@ from pufferlib.emulation.messages import arity, must, spell
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats
 
+_UNWRITTEN = 0x5A  # a byte that marks final observations until the env writes them
 _IN_PLACE = ("observations", "rewards", "terminals", "truncations")
 
 
 class InPlace(Emulated):
     """A PufferEnv that works in place itself; here its answers are checked and counted.
 
-    One that answers its first reset with a dict turns out to speak dicts per agent.
+    One that answers its first reset with a dict turns out to speak dicts per agent. Where an
+    episode ends and the env leaves its row of `final_observations` alone, the row gets the
+    observation before the step: the last that is known.
     """
 
     _speaker: AgentDicts | None = None
+    _has_ended = False  # an episode, in the last step
 
     def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
         observation_space, action_space = spaces_of(env)
+        self._warned_of: list[str] = like._warned_of if isinstance(like, InPlace) else []
         super().__init__(
             env, observation_space, action_space, num_agents_of(env), index=index, like=like
         )
@@ -39,6 +45,9 @@ class InPlace(Emulated):
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
         self._unwrapped.bind(buffers)
+        self._before = self.observations.copy()
+        self._final_bytes = self.final_observations.reshape(self.num_agents, -1).view(np.uint8)
+        self._final_bytes[:] = _UNWRITTEN
 
     def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
         if self._speaker is not None:
@@ -54,6 +63,7 @@ class InPlace(Emulated):
 
     def _hand_over(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
         self._speaker = AgentDicts(self.env, self.index)
+        self._final_bytes[:] = 0  # which it writes itself
         self._speaker.bind(_rows_of(self))
         answer = self._speaker.begin(result)
         self.agent_ids = self._speaker.agent_ids
@@ -64,6 +74,9 @@ class InPlace(Emulated):
             self.actions[...] = action
         if self._speaker is not None:
             return self._speaker.step(self._speaker.actions)
+        np.copyto(self._before, self.observations)
+        if self._has_ended:
+            self._final_bytes[:] = _UNWRITTEN
         try:
             result = self.env.step(self.actions)
         except Exception as error:
@@ -78,7 +91,9 @@ class InPlace(Emulated):
         if infos is not None and not isinstance(infos, Mapping | list | tuple):
             raise self.broken("step", must("infos", "a dict, or a list of dicts", infos))
         ended = self.terminals | self.truncations
-        if ended.any():
+        self._has_ended = bool(ended.any())
+        if self._has_ended:
+            self._complete_finals(ended)
             given = [infos] if isinstance(infos, Mapping) else list(infos or ())
             for slot in np.flatnonzero(ended):
                 if slot < len(given) and isinstance(given[slot], Mapping):
@@ -87,6 +102,21 @@ class InPlace(Emulated):
             first = int(np.flatnonzero(~np.isfinite(self.rewards))[0])
             raise self.broken("step", must("rewards", "finite", self.rewards), first)
         return (*(getattr(self, name) for name in _IN_PLACE), infos)
+
+    def _complete_finals(self, ended: NDArray[np.bool_]) -> None:
+        """Fill rows of `final_observations` that the env has not written; warn of the first."""
+        missing = ended & (self._final_bytes == _UNWRITTEN).all(axis=1)
+        if not missing.any():
+            return
+        self.final_observations[missing] = self._before[missing]
+        cut = np.flatnonzero(missing & self.truncations)
+        if len(cut) and not self._warned_of:
+            self._warned_of.append("final_observations")
+            warnings.warn(
+                f"{self._place('step', int(cut[0]))}: `final_observations` must be written where "
+                "`truncations` is set, but is not. Values go on from the observation before.",
+                stacklevel=2,
+            )
 
     def _take(self, method: str, name: str, part: Any) -> None:
         rows = getattr(self, name)

@@ -16,7 +16,8 @@ class TurnBased(Emulated):
     """PettingZoo's AEC API, one turn to a step.
 
     All agents stay present, so that rewards reach those who wait in the very step that earns them.
-    The agent whose turn it is acts; the others have one choice left, which does nothing.
+    The agent whose turn it is acts; the others have one choice left, which does nothing, and where
+    there is a Box, a mask without any flag: nothing is learned from what they drew.
     """
 
     def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
@@ -25,8 +26,7 @@ class TurnBased(Emulated):
         self._slot_of = {id: slot for slot, id in enumerate(ids)}
 
     def _find_action_masks(self) -> str:
-        found = super()._find_action_masks()
-        return found or ("turns" if self._action_layout.nvec else "")
+        return super()._find_action_masks() or "turns"
 
     def _info_has_mask(self) -> bool:
         if not self._takes_seed:

@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.envs.registration import load_env_creator
 
-from pufferlib.errors import MissingExtraError, UsageError, unknown_name
+from pufferlib.errors import MissingExtraError, UsageError, one_line, quoted, unknown_name
 from pufferlib.integrations.params import keyword_signature, refused_param
 from pufferlib.registry import EnvSpec, plain
 
@@ -97,7 +97,7 @@ class Creator:
         if isinstance(error, ModuleNotFoundError) and error.name is not None:
             package = error.name.partition(".")[0]
             return MissingExtraError(f"`{id}` needs {package}, which is not installed.")
-        return MissingExtraError(f"`{id}` cannot be loaded: {' '.join(str(error).split())}")
+        return MissingExtraError(f"`{id}` cannot be loaded: {one_line(error)}")
 
 
 def _specs() -> Iterator[GymnasiumSpec]:
@@ -114,6 +114,6 @@ def _import(module: str, name: str) -> None:
         importlib.import_module(module)
     except Exception as error:
         raise UsageError(
-            f"`{PREFIX}{name}` must begin with a module that can be imported, but `{module}` "
-            f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+            f"{quoted(PREFIX + name)} must begin with a module that can be imported, but "
+            f"{quoted(module)} raised {type(error).__name__}: {one_line(error)}"
         ) from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +25,8 @@ class WandbLogger(BackgroundLogger):
     `wandb sync` uploads it. `config` is shown beside the run. A second logger with the same `id`
     goes on with the same run; see `kept_id`. Variables of W&B such as WANDB_MODE, WANDB_DIR and
     WANDB_RUN_ID count. `run` is W&B's own object, for all else that it can do, and None before the
-    first row was written.
+    first row was written. Unless a run of yours is open, it becomes W&B's current one, so that your
+    own `wandb.log` adds to it; where your code has imported wandb, the first row waits for that.
     """
 
     def __init__(
@@ -35,14 +38,28 @@ class WandbLogger(BackgroundLogger):
         id: str | None = None,
     ) -> None:
         super().__init__()
+        # only who has imported it can call `wandb.log`, and only then may the first row take longer
+        self._is_shared = "wandb" in sys.modules
         self._wandb = load("wandb", "WandbLogger")
+        self._opened = threading.Event()
         self._about = {"project": project, "entity": entity, "name": name}
         if id is not None and "WANDB_RUN_ID" not in os.environ:
             self._about |= {"id": id, "resume": "allow"}  # if the server has it, go on with it
         self._config = dict(config or {})
         self.run: Any = None
 
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        super().log(metrics, step)
+        if self._is_shared and not self._opened.is_set():
+            self._opened.wait(self.patience)
+
     def _open(self) -> None:
+        try:
+            self._connect()
+        finally:
+            self._opened.set()
+
+    def _connect(self) -> None:
         # The terminal belongs to the dashboard: `setup` silences the login, `_init` the run.
         self._wandb.setup(settings=self._wandb.Settings(silent=True))
         mode = os.environ.get("WANDB_MODE")
@@ -71,7 +88,8 @@ class WandbLogger(BackgroundLogger):
             **self._about,
             config=self._config,
             mode=mode,
-            reinit="create_new",  # a run that the user's own code has begun stays as it is
+            # a run that the user's own code has begun stays as it is, and the current one
+            reinit="default" if self._wandb.run is None else "create_new",
             settings=settings,
         )
 

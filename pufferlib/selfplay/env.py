@@ -12,15 +12,13 @@ from torch import Tensor, nn
 
 from pufferlib import checkpoint
 from pufferlib.distributed import ALONE, SlotGenerator
-from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
+from pufferlib.episodes import RESERVED, EpisodeTracker, Infos, info_at
 from pufferlib.errors import UsageError
 from pufferlib.pytorch import map_state, policy_spaces, unwrapped
 from pufferlib.selfplay.games import LATEST, Games, Sides, check_games
 from pufferlib.selfplay.opponents import Opponents
 from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Pool, Result
 from pufferlib.vectorization import VectorEnv
-
-_COMMON = EpisodeStats(episodes=1).means().keys()  # of every env; the others are its own
 
 
 def check_sides(env: VectorEnv) -> None:
@@ -162,14 +160,21 @@ class SelfPlay(VectorEnv):
         rows, present = self._both_sides(np.asarray(actions)), self._whole.masks.copy()
         self._inner.send(rows)
         self._take_rows()
-        self._count_games(present)
+        points = self._count_games(present)
         ended = self.terminals | self.truncations
         episodes = self._tracker.step(self.rewards, ended, present[self._sides.own])
         told = self._whole.infos
 
         def build() -> dict[int, dict[str, Any]]:
             rows = enumerate(self._sides.own.tolist())
-            return {slot: {**episodes.get(slot, {}), **_told(told, row)} for slot, row in rows}
+            return {
+                slot: {
+                    **episodes.get(slot, {}),
+                    **info_at(told, row),
+                    **points.get(slot // self.agents_per_env, {}),
+                }
+                for slot, row in rows
+            }
 
         return self.observations, self.rewards, ended, Infos(self.num_agents, build)
 
@@ -205,12 +210,16 @@ class SelfPlay(VectorEnv):
 
     # ---- Games that are over ---------------------------------------------------------------------
 
-    def _count_games(self, present: NDArray[np.bool_]) -> None:
-        """Note the games that are over and let the next ones begin; `present` says who acted."""
+    def _count_games(self, present: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
+        """Note the games that are over and let the next ones begin; `present` says who acted.
+
+        Returns env -> {"win_rate": points} of the games against the pool that are over.
+        """
         games = self._games
         over = games.step(self._whole, present)
         self._ticks += 1
         self._count_metrics()
+        settled: dict[int, dict[str, float]] = {}
         if len(over):
             points = games.points(self._sides)
             for env in over.tolist():
@@ -218,8 +227,10 @@ class SelfPlay(VectorEnv):
                 if member != LATEST:
                     result = Result(self._ticks, games.first_env + env, member, float(points[env]))
                     self.pool.results.append(result)
+                    settled[env] = {"win_rate": result.points}
             games.begin_next(over, len(self.pool.members))
         self._opponents.forget(games.away[self._sides.other])
+        return settled
 
     def _count_metrics(self) -> None:
         """Add up what the env tells of single slots whose episode has ended, the learner's only."""
@@ -227,7 +238,7 @@ class SelfPlay(VectorEnv):
         for slot in np.flatnonzero(batch.terminals | batch.truncations).tolist():
             env, agent = divmod(slot, self.agent_cycle)
             is_own = agent // self.agents_per_env == env % 2
-            for name, value in _told(batch.infos, slot).items():
+            for name, value in info_at(batch.infos, slot).items():
                 if isinstance(value, int | float | np.number | np.bool_):
                     sums = self._metric_sums.setdefault(name, [0.0, 0.0])
                     if is_own and np.isfinite(value):
@@ -244,7 +255,7 @@ class SelfPlay(VectorEnv):
         metrics = super().drain_metrics()
         for name, value in self._inner.drain_metrics().items():
             total, count = sums.get(name, (value, 1))
-            if name not in _COMMON and count:
+            if name not in RESERVED and count:
                 metrics[name] = total / count
         return {**metrics, **self.pool.drain_metrics()}
 
@@ -347,8 +358,3 @@ class SelfPlay(VectorEnv):
     def close(self) -> None:
         self._inner.close()
         super().close()
-
-
-def _told(infos: Any, slot: int) -> Mapping[str, Any]:
-    """Return the info of one slot; an env of the user's own may give none, or fewer."""
-    return infos[slot] if infos is not None and slot < len(infos) else {}

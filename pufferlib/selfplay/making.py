@@ -10,7 +10,7 @@ from torch import nn
 from pufferlib import checkpoint
 from pufferlib.config import TrainConfig
 from pufferlib.distributed import ALONE, World
-from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.errors import CheckpointError, UsageError, one_line
 from pufferlib.selfplay.env import SelfPlay
 from pufferlib.selfplay.pool import START_RATING, Normalise
 from pufferlib.vectorization import VectorEnv
@@ -72,7 +72,7 @@ def against_past(
     except UsageError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CheckpointError(f"the pool of the checkpoint is malformed: {reason:.200}") from error
+        reason = one_line(f"{type(error).__name__}: {error}", 200)
+        raise CheckpointError(f"the pool of the checkpoint is malformed: {reason}") from error
     own.note_policy(policy, 0, normalise)
     return own

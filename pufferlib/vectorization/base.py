@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
-from pufferlib.errors import EnvError, UsageError, unknown_name
-from pufferlib.spaces import (
-    ObservationLayout,
-    Space,
-    action_layout,
-    flatten_action,
-    observation_layout,
-)
-
-_INT32 = np.iinfo(np.int32)
+from pufferlib.errors import EnvError, UsageError
+from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
+from pufferlib.vectorization.actions import Slots, action_rows
+from pufferlib.vectorization.first import first_observations
 
 
 class Batch(NamedTuple):
@@ -38,6 +31,21 @@ class Batch(NamedTuple):
     infos: Any
 
 
+def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a `reset` have the seed that is held, if it takes one, and note what it returned."""
+    takes_seed = "seed" in inspect.signature(reset).parameters
+
+    @functools.wraps(reset)
+    def noted(self: VectorEnv, *args: Any, **kwargs: Any) -> Any:
+        if takes_seed and not args and kwargs.get("seed") is None:
+            kwargs["seed"] = self._next_seed
+        observations = reset(self, *args, **kwargs)
+        self._note_reset(observations)
+        return first_observations(observations)
+
+    return noted
+
+
 class VectorEnv:
     """Many environments stepped together; one row ("slot") for each agent of each env.
 
@@ -48,16 +56,19 @@ class VectorEnv:
     loss.
 
     All arrays are views of one memory that the next `step` overwrites; copy what must outlive it.
-    `reset`, then `step` again and again, or `recv` and `send` in turns. A subclass needs only
-    `reset` and `step`: it sets `num_envs` and the spaces (or a list `self.envs` of envs that have
-    them). What its `step` calls done is terminal, unless the slot's info has a true
-    `TimeLimit.truncated`; that info may bring the `final_observation` as well.
+    `reset`, then `step` again and again, or `recv` and `send` in turns.
+
+    `VectorEnv(env_creator, num_envs)` runs envs in a plain loop; a subclass may change what its
+    `reset` and `step` return. One that passes no creator needs only `reset` and `step`: it sets
+    `num_envs` and the spaces (or a list `self.envs` of envs that have them). It may answer with
+    arrays, or with {agent_id: rows} for `agents_per_env` agents; then `send` hands actions to its
+    `step` in this form too. What its `step` calls done is terminal, unless the slot's info has a
+    true `TimeLimit.truncated`; that info may bring the `final_observation` as well.
     """
 
     name: str = ""  # as `make` was told, for people to read
     num_envs: int
     num_workers: int = 1
-    agents_per_env: int = 1
     batches: int = 1  # into which the slots are split; `recv` hands over one of them
     surplus_envs: int = 0  # that step in the background while `num_envs` are handed over
     agent_ids: tuple[Any, ...] | None = None  # in slot order, where envs speak dicts per agent
@@ -69,15 +80,37 @@ class VectorEnv:
     masks: NDArray[np.bool_]
     final_observations: NDArray[Any]
 
+    _serial: ClassVar[type[Any]]  # Serial, a VectorEnv itself: serial.py sets it
+    _within: VectorEnv | None = None  # the vector whose envs these are, where they are not its own
     _next_seed: int | None = None
     _closed: bool = False
     _ready: bool = False  # reset has been called
     _sent: bool = False
     _received: bool = False
     _batch: Batch | None = None
+    _handed: slice | NDArray[np.int64] | None = None  # slots handed over last; None for all
     _tracker: EpisodeTracker | None = None
     _observation_space: Space | None = None
     _action_space: Space | None = None
+
+    def __init__(
+        self, env_creator: Callable[[], Any] | None = None, num_envs: int | None = None
+    ) -> None:
+        if env_creator is None:
+            return  # a subclass has envs of its own
+        if num_envs is None:
+            raise UsageError("`num_envs` must be given with `env_creator`. Try num_envs=8.")
+        serial = self._serial(env_creator, num_envs)
+        self._stand_around(serial)
+        self.envs: Any = serial.envs
+        self.action_masks = serial.action_masks
+        self.observation_space, self.action_space = serial.observation_space, serial.action_space
+
+    def _stand_around(self, inner: VectorEnv) -> None:
+        """Take sizes and rows of a vector that this one steps."""
+        self._within = inner
+        self.num_envs, self.agents_per_env = inner.num_envs, inner.agents_per_env
+        self.masks = inner.masks
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -104,11 +137,29 @@ class VectorEnv:
     def action_space(self, space: Space) -> None:
         self._action_space = space
 
+    @functools.cached_property
+    def agents_per_env(self) -> int:
+        """Agents of one env; where a subclass does not set it, those of its first env."""
+        env = self._first_env()
+        agents = getattr(env, "possible_agents", None)
+        return len(agents) if agents else int(getattr(env, "num_agents", 1) or 1)
+
+    def _first_env(self) -> Any:
+        return next(iter(getattr(self, "envs", None) or ()), None)
+
+    def _known_space(self, noun: str) -> Space | None:
+        space: Any = getattr(self, f"_{noun}_space")
+        env = self._first_env()
+        for name in (f"single_{noun}_space", f"{noun}_space"):
+            if space is None:
+                space = getattr(env, name, None)
+        if callable(space):  # a method of PettingZoo's envs
+            space = space(env.possible_agents[0])
+        known: Space | None = space
+        return known
+
     def _space(self, noun: str) -> Space:
-        space: Space | None = getattr(self, f"_{noun}_space")
-        if space is None:
-            envs = getattr(self, "envs", None)
-            space = getattr(envs[0], f"{noun}_space", None) if envs else None
+        space = self._known_space(noun)
         if space is None:
             raise UsageError(
                 f"`{noun}_space` must be known, but {type(self).__name__} has none. "
@@ -137,6 +188,11 @@ class VectorEnv:
         return (self.num_envs + self.surplus_envs) * self.agents_per_env
 
     @property
+    def slots(self) -> slice | NDArray[np.int64]:
+        """The slots that the last `reset`, `step` or `recv` handed over, in order of rows."""
+        return slice(0, self.num_agents) if self._handed is None else self._handed
+
+    @property
     def batch_slots(self) -> int:
         """Slots that one `recv` hands over: all of them, unless envs step in the background."""
         return self.num_envs * self.agents_per_env // self.batches
@@ -148,13 +204,18 @@ class VectorEnv:
 
     # ---- What a subclass defines ---------------------------------------------------------------
 
+    @_noted
     def reset(self, seed: int | None = None) -> Any:
         """Start new episodes everywhere and return the first observations."""
-        raise NotImplementedError(f"{type(self).__name__} must define `reset`")
+        if self._within is None:
+            raise NotImplementedError(f"{type(self).__name__} must define `reset`")
+        return self._within.reset(seed)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
         """Step every env; return observations, rewards, dones (terminals | truncations), infos."""
-        raise NotImplementedError(f"{type(self).__name__} must define `step`")
+        if self._within is None:
+            raise NotImplementedError(f"{type(self).__name__} must define `step`")
+        return self._within.step(actions)
 
     # ---- Seeding -------------------------------------------------------------------------------
 
@@ -172,7 +233,8 @@ class VectorEnv:
     def send(self, actions: Any) -> None:
         """Hand over actions for the slots of the last batch; `recv` must follow."""
         self._begin("send")
-        result = self.step(actions)
+        self._acting = self.masks.copy() if self._within is not None else self.masks
+        result = self.step(self._as_spoken(actions))
         if len(result) != 4:
             raise EnvError(
                 f"`step` of {type(self).__name__} must return 4 parts (observations, rewards, "
@@ -202,13 +264,50 @@ class VectorEnv:
             raise UsageError("`send` must be called before the next `recv`.")
 
     def _note_reset(self, observations: Any) -> None:
-        """Begin anew after a subclass's `reset`, which returned `observations`."""
+        """Start over after a subclass's `reset`, which returned `observations`."""
         self._next_seed = None
         self._ready, self._sent, self._received = True, False, False
+        if self._within is not None:
+            self.agent_ids = self._within.agent_ids
+        elif isinstance(observations, Mapping):
+            self._note_agents(tuple(observations))
         self.observations = self._as_rows("observations", observations)
         if not hasattr(self, "masks"):
             self.masks = np.ones(self.num_agents, dtype=np.bool_)
+        self.rewards = np.zeros(self.num_agents, dtype=np.float32)
+        self.terminals = np.zeros(self.num_agents, dtype=np.bool_)
+        self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
+        self.final_observations = self.observations
+        if self._within is not None and not self._derives_all():
+            inner = self._within  # whose rows are in place: right after a plain `step` too
+            self.rewards, self.terminals = inner.rewards, inner.terminals
+            self.truncations = inner.truncations
+            self.final_observations = inner.final_observations
         self._tracker = EpisodeTracker(self.num_agents)
+
+    def _note_agents(self, ids: tuple[Any, ...]) -> None:
+        """Note the agents that a subclass's answers are keyed by."""
+        self.agent_ids = self.agent_ids or ids
+        if "agents_per_env" not in vars(self):  # neither set nor asked for so far
+            self.agents_per_env = len(self.agent_ids)
+        if self.agents_per_env != len(self.agent_ids):
+            raise UsageError(
+                f"`agents_per_env` of {type(self).__name__} must be {len(self.agent_ids)}, as it "
+                f"answers for {list(self.agent_ids)}, but is {self.agents_per_env}. "
+                f"Try `self.agents_per_env = {len(self.agent_ids)}` in its __init__."
+            )
+
+    def _as_spoken(self, actions: Any) -> Any:
+        """Return actions as a subclass's `step` takes them: by agent where it answers so."""
+        if self.agent_ids is None or self._within is not None or isinstance(actions, Mapping):
+            return actions
+        return self._by_agent(np.asarray(actions))
+
+    def _by_agent(self, rows: NDArray[Any]) -> Any:
+        """Return rows as {agent_id: rows of that agent}, views, where the envs speak so."""
+        if self.agent_ids is None:
+            return rows
+        return {id: rows[slot :: self.agents_per_env] for slot, id in enumerate(self.agent_ids)}
 
     def _first_batch(self) -> Batch:
         slots = self.num_agents
@@ -216,37 +315,62 @@ class VectorEnv:
         infos = Infos(slots, dict)
         return Batch(slice(0, slots), self.observations, rewards, flags, flags, self.masks, infos)
 
+    def _derives_all(self) -> bool:
+        """Return whether truncations and final observations stand in what `step` returns."""
+        own = type(self)._as_batch is VectorEnv._as_batch
+        return own and (self._within is None or self._within._derives_all())
+
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
-        """Make a batch of what a subclass's `step` returned, and count its episodes."""
+        """Make a batch of what `step` returned, and count its episodes."""
+        before = self.observations
         self.observations = self._as_rows("observations", observations)
         self.rewards = self._as_rows("rewards", rewards)
         ended = self._as_rows("dones", dones)
+        if self._derives_all():
+            self._derive_truncations(ended, infos)
+        else:
+            assert self._within is not None
+            self.truncations = ended & self._within.truncations
+            self.final_observations = self._final_rows(self._within, before)
+        self.terminals = ended & ~self.truncations
+        assert self._tracker is not None
+        self._tracker.step(self.rewards, ended, self._acting)
+        return self._batch_of(infos)
+
+    def _final_rows(self, inner: VectorEnv, before: NDArray[Any]) -> NDArray[Any]:
+        """Return the last observations of episodes: the inner ones, unless those returned differ.
+
+        Then they are the last ones returned before the end.
+        """
+        is_same = np.may_share_memory(self.observations, inner.observations)
+        return inner.final_observations if is_same else before
+
+    def _derive_truncations(self, ended: NDArray[np.bool_], infos: Any) -> None:
+        """Find in the infos which ends are truncations, and final observations of them."""
         self.truncations = np.zeros_like(ended)
         self.final_observations = self.observations
         if infos and isinstance(infos, Mapping):
             raise self._misfit("infos", "a list with a dict for each slot", "one dict for all")
-        for slot, info in enumerate(infos or ()):
+        for slot, info in enumerate(self._infos_by_slot(infos)):
             if ended[slot] and info.get("TimeLimit.truncated", False):
                 self.truncations[slot] = True
                 if "final_observation" in info:
                     if self.final_observations is self.observations:
                         self.final_observations = self.observations.copy()
                     self.final_observations[slot] = info["final_observation"]
-        self.terminals = ended & ~self.truncations
-        assert self._tracker is not None
-        self._tracker.step(self.rewards, ended, self.masks)
-        return self._batch_of(infos)
+
+    def _infos_by_slot(self, infos: Any) -> list[Any]:
+        """Return an info for each slot: of its agent, or of its env where that is all there is."""
+        given = list(infos or ())
+        if self.agent_ids is None or len(given) != self.num_envs:
+            return given
+        return [info.get(id, info) for info in given for id in self.agent_ids]
 
     def _batch_of(self, infos: Any) -> Batch:
-        return Batch(
-            slice(0, self.num_agents),
-            self.observations,
-            self.rewards,
-            self.terminals,
-            self.truncations,
-            self.masks,
-            infos,
-        )
+        rows = (self.observations, self.rewards, self.terminals, self.truncations, self.masks)
+        if self._handed is not None:
+            rows = tuple(array[self._handed] for array in rows)  # type: ignore[assignment]
+        return Batch(self.slots, *rows, infos)
 
     def _as_rows(self, field: str, value: Any) -> NDArray[Any]:
         """Return what a subclass gave as an array of rows, or raise where it does not fit."""
@@ -257,6 +381,8 @@ class VectorEnv:
             "dones": ((), np.dtype(np.bool_)),
         }[field]
         wanted = (self.num_agents, *shape)
+        if isinstance(value, Mapping):
+            value = self._rows_of_agents(field, value)
         try:
             rows = np.asarray(value)
         except ValueError as error:  # rows of different lengths
@@ -269,6 +395,20 @@ class VectorEnv:
         if cast is None or (dtype.kind != "f" and not np.array_equal(cast, rows)):
             raise self._misfit(field, f"of dtype {dtype}", str(rows.dtype))
         return cast
+
+    def _rows_of_agents(self, field: str, value: Mapping[Any, Any]) -> Any:
+        """Return {agent_id: rows} as rows of all slots: the inner ones where they are its views."""
+        inner = self._within.observations if self._within is not None else None
+        if self.agent_ids is None or any(id not in value for id in self.agent_ids):
+            wanted = "one array" if self.agent_ids is None else f"for {list(self.agent_ids)}"
+            raise self._misfit(field, wanted, f"a dict with the keys {list(value)}")
+        parts = [np.asarray(value[id]) for id in self.agent_ids]
+        if inner is not None and all(np.may_share_memory(part, inner) for part in parts):
+            return inner
+        if any(len(np.atleast_1d(part)) != self.num_envs for part in parts):
+            shapes = ", ".join(str(part.shape) for part in parts)
+            raise self._misfit(field, f"{self.num_envs} rows for each agent", f"shapes {shapes}")
+        return np.stack(parts, axis=1).reshape(-1, *parts[0].shape[1:])
 
     def _misfit(self, field: str, wanted: str, given: str) -> EnvError:
         return EnvError(f"`{field}` of {type(self).__name__} must be {wanted}, but got {given}.")
@@ -289,7 +429,11 @@ class VectorEnv:
         Keys: `episodes`, and where there were any `mean_reward`, `min_reward`, `max_reward`,
         `episode_length` and the env's own metrics.
         """
-        return self.drain_stats().means()
+        stats = self.drain_stats()
+        if self._within is None:
+            return stats.means()
+        inner = self._within.drain_metrics()  # of its envs, and all there is between plain steps
+        return {**inner, **stats.means()} if stats.episodes else inner
 
     def drain_stats(self) -> EpisodeStats:
         """Return what `drain_metrics` averages as sums, which add up over several vectors."""
@@ -308,11 +452,25 @@ class VectorEnv:
 
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
         """Return a picture [height, width, 3] of one env, or None where there is none."""
-        return None
+        return None if self._within is None else self._within.render(env)
 
     def close(self) -> None:
         """Free what the envs hold. Safe to call twice."""
         self._closed = True
+        if self._within is not None:
+            self._within.close()
+
+    def __repr__(self) -> str:
+        parts = [f"num_envs={getattr(self, 'num_envs', None)}"]
+        shown = {"agents_per_env": 1, "num_workers": 1, "surplus_envs": 0}
+        parts += [
+            f"{name}={getattr(self, name)}"
+            for name, usual in shown.items()
+            if getattr(self, name) != usual
+        ]
+        parts += [f"{noun}_space={self._known_space(noun)}" for noun in ("observation", "action")]
+        name = [repr(self.name)] if self.name else []
+        return f"{type(self).__name__}({', '.join(name + parts)})"
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -335,7 +493,6 @@ class BufferedVectorEnv(VectorEnv):
         self._buffers = buffers
         self.observation_space, self.action_space = observation_space, action_space
         self._action_layout = action_layout(action_space)
-        self._action_shape = self._action_layout.shape
         self.observations, self.rewards = buffers.observations, buffers.rewards
         self.terminals, self.truncations = buffers.terminals, buffers.truncations
         self.masks, self.action_masks = buffers.masks, buffers.action_masks
@@ -353,9 +510,9 @@ class BufferedVectorEnv(VectorEnv):
     def _is_step_overridden(self, backend: type[VectorEnv]) -> bool:
         """Return whether halves of a step must go through a `step` that is not the backend's own.
 
-        A mix-in that times or changes steps must see them all; surplus envs have no whole steps.
+        A mix-in that times or changes steps must see them all.
         """
-        return type(self).step is not backend.step and not self.surplus_envs
+        return type(self).step is not backend.step
 
     def _begin(self, call: str) -> None:
         super()._begin(call)
@@ -371,6 +528,9 @@ class BufferedVectorEnv(VectorEnv):
 
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
         return self._batch_of(infos)
+
+    def _as_spoken(self, actions: Any) -> Any:
+        return actions
 
     def _state_rows(self, state: Any, env: int | None) -> NDArray[np.uint8]:
         """Return `state` as rows for all envs, or as the one row for `env`."""
@@ -388,94 +548,23 @@ class BufferedVectorEnv(VectorEnv):
             raise UsageError(f"`env` must be in 0..{total - 1}, but got {env}.")
         return rows
 
-    def _rows(self, actions: Any, wanted: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return `actions` as rows like `wanted`, by default one for each slot of a batch.
+    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[Any]:
+        """Return `actions`, in any form of `action_rows`, as rows for `slots`.
 
-        Takes a row for each slot, one action for all, or either of them by agent id. The result
-        may be the very array given.
+        By default for those handed over last. The result may be the very array given.
         """
-        one = self._action_shape
-        if wanted is None:
-            wanted = self._action_rows
+        wanted = self._action_rows if slots is None else self._buffers.actions[slots]
         if (
             type(actions) is np.ndarray
             and actions.dtype == wanted.dtype
             and actions.shape == wanted.shape
             and actions.flags.carray
+            and self._action_layout.is_plain
         ):
             return actions
-        if isinstance(actions, Mapping) and self.agent_ids and not self._is_one_action(actions):
-            return self._rows_by_agent(actions, wanted)
-        if self._is_one_action(actions):
-            row = np.zeros(one, wanted.dtype)
-            flatten_action(self._action_layout, actions, row)
-            actions = row
-        return self._fitted(actions, wanted)
-
-    def _fitted(self, actions: Any, wanted: NDArray[Any]) -> NDArray[Any]:
-        """Return `actions` as an array like `wanted`, which has a row for each slot."""
-        one = self._action_shape
-        try:
-            rows = np.asarray(actions)
-        except Exception as error:  # rows of different lengths; a tensor with a gradient, or on GPU
-            said = " ".join(str(error).split()).rstrip(".")
-            raise UsageError(f"`actions` must be one array, but {said}.") from None
-        if rows.dtype != wanted.dtype:
-            if rows.dtype.kind not in ("biu" if wanted.dtype.kind == "i" else "biuf"):
-                given = type(actions).__name__ if rows.dtype == object else rows.dtype
-                raise UsageError(
-                    f"`actions` must be of dtype {wanted.dtype} for {self.action_space}, "
-                    f"but got {given}."
-                )
-            if wanted.dtype.kind == "i" and rows.dtype.itemsize >= wanted.dtype.itemsize:
-                # what is out of range must stay so: 2**32 is no action, and must not become 0
-                rows = rows.clip(0 if rows.dtype.kind == "u" else _INT32.min, _INT32.max)
-            rows = rows.astype(wanted.dtype)
-        if rows.shape == self.action_space.shape or (rows.shape == () and math.prod(one) == 1):
-            rows = rows.reshape(one)  # of a MultiBinary((2, 2)), or a number for a Box of one
-        if rows.shape == one:
-            rows = np.broadcast_to(rows, wanted.shape)
-        elif rows.shape[:1] == wanted.shape[:1] and rows.size == wanted.size:
-            rows = rows.reshape(wanted.shape)  # [slots, 1] for a Discrete
-        if rows.shape != wanted.shape:
-            raise UsageError(
-                f"`actions` must have shape {wanted.shape} (a row for each slot) or {one} "
-                f"(one for all), but got {rows.shape}."
-            )
-        return np.require(rows, requirements=("C", "A"))
-
-    def _is_one_action(self, actions: Any) -> bool:
-        """Return whether `actions` is one value of a structured space, as `sample` gives it."""
-        layout = self._action_layout
-        if not layout.structured or isinstance(actions, np.ndarray | list):
-            return False
-        keys = {leaf.path[0] for leaf in layout.leaves}
-        if isinstance(actions, Mapping):
-            return actions.keys() == keys
-        return isinstance(actions, tuple) and len(actions) == len(keys)
-
-    def _rows_by_agent(self, actions: Mapping[Any, Any], wanted: NDArray[Any]) -> NDArray[Any]:
-        """Return {agent_id: rows} as rows like `wanted`."""
-        assert self.agent_ids is not None
-        known = [str(id) for id in self.agent_ids]
-        for id in actions:
-            if id not in self.agent_ids:
-                raise unknown_name("agent", str(id), known)
-        for id in self.agent_ids:
-            if id not in actions:
-                raise UsageError(f"`actions` must have rows for every agent, but lacks {id!r}.")
-        rows = np.zeros_like(wanted)
-        for slot, id in enumerate(self.agent_ids):
-            rows[slot :: self.agents_per_env] = self._fitted(
-                actions[id], wanted[slot :: self.agents_per_env]
-            )
-        return rows
-
-    def _by_agent(self, rows: NDArray[Any]) -> Any:
-        """Return rows as {agent_id: rows of that agent}, views, where the envs speak so."""
-        if self.agent_ids is None:
-            return rows
-        return {id: rows[slot :: self.agents_per_env] for slot, id in enumerate(self.agent_ids)}
+        masks = self.masks[self.slots if slots is None else slots]
+        whose = Slots(masks, self.agents_per_env, self.agent_ids)
+        return action_rows(self._action_layout, actions, whose)
 
 
 class WrappedVectorEnv(VectorEnv):
@@ -488,54 +577,26 @@ class WrappedVectorEnv(VectorEnv):
     """
 
     def __init__(self, wrapper: Any, inner: VectorEnv) -> None:
-        self._wrapper, self._inner = wrapper, inner
-        self.num_envs, self.agents_per_env = inner.num_envs, inner.agents_per_env
+        super().__init__()
+        self._wrapper = wrapper
+        self._stand_around(inner)
         self.observation_space = wrapper.observation_space
         self.action_space = wrapper.action_space
-        self.masks = inner.masks
 
-    def note_reset(self, observations: Any) -> None:
-        """Begin anew with what the wrapper's `reset` returned."""
+    def note_reset(self, observations: Any) -> Any:
+        """Start over after the wrapper's `reset`; return the observations of what it returned."""
         self._note_reset(observations)
-        self.rewards = np.zeros(self.num_agents, dtype=np.float32)
-        self.terminals = np.zeros(self.num_agents, dtype=np.bool_)
-        self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
-        self.final_observations = self.observations
+        return first_observations(observations)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        self._present = self.masks.copy()  # who acts in this step
         result: tuple[Any, Any, Any, Any] = self._wrapper.step(actions)
         return result
 
-    def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
-        if type(self._inner)._as_batch is VectorEnv._as_batch:
-            return super()._as_batch(observations, rewards, dones, infos)  # all is in what it says
-        before = self.observations
-        self.observations = self._as_rows("observations", observations)
-        self.rewards = self._as_rows("rewards", rewards)
-        ended = self._as_rows("dones", dones)
-        self.truncations = ended & self._inner.truncations
-        self.terminals = ended & ~self.truncations
+    def _final_rows(self, inner: VectorEnv, before: NDArray[Any]) -> NDArray[Any]:
         if "final_observations" in vars(self._wrapper):
-            self.final_observations = self._wrapper.final_observations
-        elif np.may_share_memory(self.observations, self._inner.observations):
-            self.final_observations = self._inner.final_observations
-        else:
-            self.final_observations = before
-        assert self._tracker is not None
-        self._tracker.step(self.rewards, ended, self._present)
-        return self._batch_of(infos)
-
-    def _as_rows(self, field: str, value: Any) -> NDArray[Any]:
-        if isinstance(value, Mapping):  # by agent id, as the env within answers
-            parts = [np.asarray(part) for part in value.values()]
-            if np.may_share_memory(parts[0], self._inner.observations):
-                return self._inner.observations
-            value = np.stack(parts, axis=1).reshape(-1, *parts[0].shape[1:])
-        return super()._as_rows(field, value)
-
-    def drain_metrics(self) -> dict[str, float]:
-        return {**self._inner.drain_metrics(), **super().drain_metrics()}
+            rows: NDArray[Any] = self._wrapper.final_observations
+            return rows
+        return super()._final_rows(inner, before)
 
 
 def other_process(call: str, vecenv: VectorEnv) -> UsageError:
@@ -545,21 +606,6 @@ def other_process(call: str, vecenv: VectorEnv) -> UsageError:
         f"`{call}` must be called in the process that made this {name}, but this is a fork of it: "
         f"workers stay behind. Try a {name} of its own."
     )
-
-
-def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a `reset` have the seed that is held, if it takes one, and note what it returned."""
-    takes_seed = "seed" in inspect.signature(reset).parameters
-
-    @functools.wraps(reset)
-    def noted(self: VectorEnv, *args: Any, **kwargs: Any) -> Any:
-        if takes_seed and not args and kwargs.get("seed") is None:
-            kwargs["seed"] = self._next_seed
-        observations = reset(self, *args, **kwargs)
-        self._note_reset(observations)
-        return observations
-
-    return noted
 
 
 def _checked_seed(seed: Any) -> int:

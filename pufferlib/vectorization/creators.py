@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -13,11 +12,12 @@ from typing import Any
 import cloudpickle
 
 from pufferlib.errors import UsageError
+from pufferlib.vectorization.machine import has_workers
 
 
 def can_run(env_creator: Callable[[], Any]) -> bool:
     """Return whether workers can be had here, and the creator can go to them."""
-    if not hasattr(os, "eventfd"):
+    if not has_workers():
         return False
     try:
         pickled(env_creator)

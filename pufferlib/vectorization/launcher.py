@@ -2,9 +2,10 @@
 
 It starts workers when told to, notices at once when one dies, keeps the last lines that each wrote
 to stderr (and passes them on), and ends all of them when its parent is gone, however that ended.
-What a worker's envs have started ends with it: a worker is the leader of a process group. It
-knows nothing of environments, so starting a worker from it is cheap and safe: it has no threads, no
-locks and none of the user's objects.
+What a worker's envs have started ends with it: a worker is the leader of a process group, and the
+launcher is the parent of all that a dead worker leaves, in whatever session. It knows nothing of
+environments, so starting a worker from it is cheap and safe: it has no threads, no locks and none
+of the user's objects.
 
 Messages from the parent: `("start", worker)` with the worker's end of a channel, `("signal",
 worker, number)`. To the parent: `("started", worker, pid)`, `("died", worker, pid, status, tail)`,
@@ -184,9 +185,10 @@ class _Server:
         self._channel, self._start_method, self._run_worker = channel, start_method, run
         self._workers: dict[int, _Worker] = {}  # by pid
         self._groups: set[int] = set()  # of dead workers, that may have somebody left
+        self._orphans: dict[int, int] = {}  # children of the dead by pid, and the signal they got
         self._unwritten = bytearray()  # what workers wrote to stderr, and nobody has read yet
         self._parent_fd = _watch(parent)
-        native.adopt_orphans()  # else zombies stay where nobody else reaps, as in a container
+        native.adopt_orphans()  # what a worker leaves must not get away
         self._news, self._wake = os.pipe()  # SIGCHLD, so that `poll` hears of it
         for fd in (self._news, self._wake):
             os.set_blocking(fd, False)
@@ -279,6 +281,7 @@ class _Server:
     def _become_worker(self, launcher: int, end: int, reading: int, writing: int) -> NoReturn:
         try:
             native.die_with_parent()
+            native.adopt_orphans()  # daemons of its envs: the launcher gets them when it dies
             os.setpgid(0, 0)
             if os.getppid() != launcher:
                 os._exit(1)
@@ -318,8 +321,12 @@ class _Server:
             worker = self._workers.pop(pid, None)
             if worker is not None:
                 left_by_itself = found.si_code == os.CLD_EXITED and found.si_status == 0
-                self._end_group(pid, signal.SIGTERM if left_by_itself else signal.SIGKILL)
+                number = int(signal.SIGTERM if left_by_itself else signal.SIGKILL)
+                self._end_group(pid, number)
+            else:
+                number = self._orphans.pop(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)  # only now may another process get its number
+            self._end_orphans(number)
             if worker is not None:
                 while worker.read(self._unwritten):  # a grandchild may hold the pipe open
                     pass
@@ -337,29 +344,51 @@ class _Server:
         except ProcessLookupError:
             self._groups.discard(pid)
 
+    def _end_orphans(self, number: int) -> None:
+        """Signal what dead workers have left; the children of these come to us as they die.
+
+        All are children of this process, so none of their numbers is another's before we reap it.
+        """
+        for pid in _children() - self._workers.keys():
+            if number == signal.SIGKILL or pid not in self._orphans:
+                self._orphans[pid] = number
+                with contextlib.suppress(PermissionError):  # it runs as another user
+                    os.kill(pid, number)
+
     def _end(self) -> None:
         """Wait for workers to leave by themselves, for a moment; then end them."""
-        deadline = time.monotonic() + GRACE_SECONDS
-        while self._reap() or (self._is_anyone_left() and time.monotonic() < deadline):
-            if self._workers or self._groups:
-                self._wait([], 20)
+        self._reap_until(time.monotonic() + GRACE_SECONDS)
         for pid in self._workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         for pid in {*self._workers, *self._groups}:
             self._end_group(pid, signal.SIGKILL)
-        for pid in self._workers:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        self._end_orphans(signal.SIGKILL)
+        self._reap_until(time.monotonic() + GRACE_SECONDS)
+
+    def _reap_until(self, deadline: float) -> None:
+        """Reap what dies, until nothing is left or the deadline is over."""
+        self._reap()
+        while self._is_anyone_left() and time.monotonic() < deadline:
+            self._wait([], 20)
+            self._reap()
 
     def _is_anyone_left(self) -> bool:
         for pid in list(self._groups):
             self._end_group(pid, 0)
-        return bool(self._workers or self._groups)
+        return bool(self._workers or self._groups or self._orphans)
 
 
 def _ignore(number: int, frame: Any) -> None:
     """Do nothing: unlike SIG_IGN, this is not inherited by what a worker runs."""
+
+
+def _children() -> set[int]:
+    """Return the children of this process, zombies too; empty where the system does not say."""
+    try:
+        with open("/proc/thread-self/children") as file:
+            return set(map(int, file.read().split()))
+    except OSError:
+        return set()
 
 
 def _watch(pid: int) -> int:

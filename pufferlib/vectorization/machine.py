@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,11 @@ import psutil
 from pufferlib.errors import UsageError
 
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+def has_workers() -> bool:
+    """Return whether this system has what `Multiprocessing` is built on."""
+    return sys.platform.startswith("linux")
 
 
 def usable_cores() -> int:
@@ -47,6 +53,16 @@ def available_memory() -> float:
         if limit and used and limit != "max":
             free = min(free, int(limit) - int(used) + _file_cache(folder))
     return free
+
+
+def check_memory(needed: int, what: str, option: str, available: float | None = None) -> None:
+    """Raise UsageError if `what` needs more bytes than can be had; `option` makes it smaller."""
+    free = available_memory() if available is None else available
+    if needed > free:
+        raise UsageError(
+            f"{what} must fit into memory, but need {needed / 1e6:,.0f} MB and "
+            f"{free / 1e6:,.0f} MB are available. Try a smaller `{option}`."
+        )
 
 
 def _file_cache(folder: Path) -> int:

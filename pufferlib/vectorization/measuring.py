@@ -19,7 +19,7 @@ import psutil
 from numpy.typing import NDArray
 
 from pufferlib.native import NativeCreator
-from pufferlib.spaces import ActionLayout, action_layout
+from pufferlib.spaces import ActionLayout, action_layout, action_values
 from pufferlib.vectorization.base import VectorEnv
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
@@ -219,9 +219,10 @@ def _voluntary_switches() -> int:
 
 
 def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
-    """Draw `count` rows of actions for every slot, always the same ones."""
+    """Draw actions for every slot, as `step` takes them, `count` times; always the same ones."""
     layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
-    return [random_rows(layout, vecenv.num_agents, rng) for _ in range(count)]
+    drawn = (random_rows(layout, vecenv.num_agents, rng) for _ in range(count))
+    return [action_values(layout, rows) for rows in drawn]
 
 
 def random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> NDArray[Any]:

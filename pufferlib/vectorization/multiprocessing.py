@@ -26,7 +26,7 @@ from pufferlib.errors import PufferError, UsageError, WorkerError
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
 from pufferlib.vectorization.creators import pickled
 from pufferlib.vectorization.launcher import GRACE_SECONDS
-from pufferlib.vectorization.machine import check_descriptors, usable_cores
+from pufferlib.vectorization.machine import check_descriptors, has_workers, usable_cores
 from pufferlib.vectorization.shard import Facts, check_agent_ids
 from pufferlib.vectorization.shared import SharedRows
 from pufferlib.vectorization.sizes import check_options, unit_ranges
@@ -34,10 +34,9 @@ from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
 from pufferlib.vectorization.worker import ENDED, INTERRUPTED, TURN, Binding
 
 DEFAULT_TIMEOUT = 120.0
-_SPINS = 500  # looks at a flag before sleeping, where there is a core for everyone: some 20 us
-_SHORT_SPINS = 50  # the same where a look may keep the other side off its core
+_SPIN_US = 5000  # how long to look at a flag before sleeping, where all processes have a core
 _LOOK_SECONDS = 0.25  # between looks at workers that nobody waits for
-_FDS_PER_WORKER, _FDS = 3, 16  # that a vector opens: channel, wake-up, and one while it starts
+_FDS_PER_WORKER, _FDS = 2, 16  # that a vector opens: channel, and one while it starts
 
 
 class Multiprocessing(BufferedVectorEnv):
@@ -46,9 +45,9 @@ class Multiprocessing(BufferedVectorEnv):
     Every worker owns a contiguous range of envs; two of `num_envs`, `num_workers` and
     `envs_per_worker` imply the third. In mode "sync" each batch is the whole vector, and the
     numbers are those of `Serial` for the same seed. In mode "async", `surplus_envs` more run in
-    further workers: `recv` hands over the first `num_envs` that are ready, `send` takes actions for
-    just those, and nothing waits for the slowest. Rows of a batch are views where its workers are
-    neighbours, else copies.
+    further workers: `reset`, `step` and `recv` hand over the first `num_envs` that are ready, and
+    `slots` says which; `step` and `send` take actions for just those, and no step waits for the
+    slowest. Rows of a batch are views where its workers are neighbours, else copies.
 
     `env_creator` is called in the workers and may be a lambda or closure; it may also return a
     vector env. `start_method` is "forkserver" (cheap and clean), "spawn" (a fresh interpreter for
@@ -72,6 +71,8 @@ class Multiprocessing(BufferedVectorEnv):
         timeout: float | None = DEFAULT_TIMEOUT,
         restart: int = 0,
     ) -> None:
+        if not has_workers():
+            raise UsageError("Multiprocessing needs Linux for now. Try Serial.")
         check_options(mode, surplus_envs, worker_threads, timeout, restart)
         units, self.num_workers = unit_ranges(
             num_envs, num_workers, envs_per_worker, surplus_envs, usable_cores()
@@ -111,6 +112,8 @@ class Multiprocessing(BufferedVectorEnv):
         self._unheard: list[int] = []  # idle workers that have something to say
         self._is_quiet = False  # no episode ended in the batch at hand, and nobody spoke
         self._stale: set[int] = set()  # replaced while they had no turn: not reset yet
+        self._resetting: set[int] = set()  # workers whose turn is a reset
+        self._knows_agents = False  # since that reset
         self._clock_started = time.perf_counter()
 
     # ---- Starting ------------------------------------------------------------------------------
@@ -134,21 +137,18 @@ class Multiprocessing(BufferedVectorEnv):
         self.surplus_envs = surplus * facts.envs_per_unit
         self.agents_per_env = facts.agents_per_env
         self._facts = facts
-        self._shared = SharedRows(facts, self.num_agents, len(units))
+        # a look where cores are short would keep the other side off its core
+        self._spin_us = _SPIN_US if len(units) < usable_cores() else 0
+        self._shared = SharedRows(facts, self.num_agents, len(units), self._spin_us)
         fds.append(self._shared.fd)
-        self._flags = self._shared.flags
-        self._wake_fd = _wake_fd(fds)
-        self._wake_fds = np.array([_wake_fd(fds) for _ in units], dtype=np.int32)
-        self._shout_fd = _wake_fd(fds)  # wakes all workers at once
+        self._flags = self._team.flags = self._shared.flags
         self._attach(self._shared.buffers, facts.observation_space, facts.action_space)
         per_unit = facts.envs_per_unit * facts.agents_per_env
         self._worker_slots = [slice(r.start * per_unit, r.stop * per_unit) for r in units]
         self._workers = np.arange(len(units), dtype=np.int32)
-        crowded = len(units) + 1 > usable_cores()
-        self._spins = _SHORT_SPINS if crowded else _SPINS
         self._turns = [0] * len(units)  # given to each worker since it was bound
         self._clock = Clock(self._team.timeout)
-        self._team.progress = self._flags.progress
+        self._first_slice_ms = min(20, self._clock.slice_ms)  # few waits are long enough to time
         self._team.bind(range(len(units)), self._binding)
         # what the policy saw last, for the rows of a worker that dies in the middle of writing
         self._kept = self.observations.copy() if self._restarts_left else None
@@ -168,10 +168,9 @@ class Multiprocessing(BufferedVectorEnv):
             self.num_agents,
             len(self._workers),
             self._worker_slots[worker].start,
-            self._spins,
+            self._spin_us,
         )
-        wakes = (self._wake_fd, int(self._wake_fds[worker]), self._shout_fd)
-        return binding, (self._shared.fd, *wakes)
+        return binding, (self._shared.fd,)
 
     def _begin(self, call: str) -> None:
         super()._begin(call)
@@ -194,12 +193,23 @@ class Multiprocessing(BufferedVectorEnv):
         self._forget_running()
         self._ready = False  # until it has succeeded
         self._begin_anew()
+        if self.surplus_envs:
+            self._start_resets()
+            self._next_workers()
+            return self._by_agent(self.observations[self.slots])
         ids = self._ask(self._workers.tolist(), "reset", given, self._envs_before)
         self.agent_ids = ids[0]
         for worker, own in ids.items():
             check_agent_ids(self.agent_ids, own, self._team.envs(worker)[0])
         self._idle = self._workers.tolist()
         return self._by_agent(self.observations)
+
+    def _start_resets(self) -> None:
+        """Let every worker reset its envs as a turn: a batch need not wait for the slowest."""
+        self._shared.resets[:] = True, self._seed, self._envs_before
+        turns = [turn + 1 for turn in self._turns]
+        self._resetting, self._running, self._turns = set(self._everyone), self._everyone, turns
+        self._flags.start(self._workers)
 
     def _ask(self, workers: list[int], call: str, *arguments: Any) -> dict[int, Any]:
         """Call workers that have no turn; lost ones are replaced and asked again."""
@@ -218,16 +228,13 @@ class Multiprocessing(BufferedVectorEnv):
     # ---- Steps -----------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        if self.surplus_envs:
-            raise UsageError(
-                "`step` must have the results of its own actions, which `surplus_envs` do not "
-                "wait for. Try `send` and `recv`, or surplus_envs=0."
-            )
         self._begin("step")
-        self._give(actions)
+        self._give(actions, is_step=True)
         batch = self._take()
         dones = self._dones
-        if not self._is_quiet:
+        if self.surplus_envs:
+            dones = batch.terminals | batch.truncations
+        elif not self._is_quiet:
             np.logical_or(batch.terminals, batch.truncations, out=dones)
         elif self._was_done:
             dones[:] = False
@@ -242,8 +249,6 @@ class Multiprocessing(BufferedVectorEnv):
             super().send(actions)
             return
         self._begin("send")
-        if self.surplus_envs and not self._batch_workers:
-            raise UsageError("`recv` must be called before `send`: it says for which slots.")
         self._give(actions)
         self._sent = True
 
@@ -255,8 +260,11 @@ class Multiprocessing(BufferedVectorEnv):
         assert self._batch is not None
         return self._batch
 
-    def _give(self, actions: Any) -> None:
-        """Hand actions to the workers of the last batch and let them run."""
+    def _give(self, actions: Any, is_step: bool = False) -> None:
+        """Hand actions to the workers of the last batch and let them run.
+
+        A step usually has to wait for nothing but the rows of all workers, and does so here.
+        """
         rows = self._rows(actions)
         self._settle_infos()
         if not self._batch_workers:
@@ -268,7 +276,10 @@ class Multiprocessing(BufferedVectorEnv):
             self._buffers.actions[...] = rows
             turns = [turn + 1 for turn in self._turns]
             self._batch_workers, self._running, self._turns = [], workers, turns
-            self._flags.start(self._workers, self._wake_fds, self._shout_fd)
+            if not is_step:
+                self._flags.start(self._workers)
+            elif not self._flags.turn(self._workers, self._team.life_fd, self._first_slice_ms):
+                self._batch_workers, self._running, self._is_quiet = workers, [], True
             return
         slots = self._slots(workers)
         self._buffers.actions[slots] = rows
@@ -287,7 +298,7 @@ class Multiprocessing(BufferedVectorEnv):
             running + workers,
             turns,
         )
-        self._flags.start(given, self._wake_fds)
+        self._flags.start(given)
 
     def _take(self) -> Batch:
         """Wait for a whole batch and hand it over."""
@@ -331,6 +342,8 @@ class Multiprocessing(BufferedVectorEnv):
         self._collect(wanted - len(self._idle))
         chosen, others = sorted(self._idle[:wanted]), self._idle[wanted:]
         self._batch_workers, self._idle = chosen, others
+        if self.surplus_envs:
+            self._handed = self._slots(chosen)
 
     def _slots(self, workers: list[int]) -> slice | NDArray[np.int64]:
         first, last = workers[0], workers[-1]
@@ -396,12 +409,19 @@ class Multiprocessing(BufferedVectorEnv):
         ):
             message = self._team.receive(worker)  # that one was of a call that was interrupted
         if message is None:
-            self._lose(self._team.lost(worker, "step", self._flags.progress(worker)))
+            self._lose(self._team.lost(worker, self._call_of(worker), self._flags.progress(worker)))
             return None
         _, kind, value = message
+        if kind == "raised" and value.is_lost_worker:
+            self._replace(self._team.bereft(worker, self._call_of(worker), value))
+            self._revive(worker)  # its step is not done, unlike that of one that died after it
+            return None
         if kind == "raised":
+            self._resetting.discard(worker)
             return rebuilt(value)
         spoken, stats, ids = value
+        if worker in self._resetting:
+            return self._note_ids(worker, ids)
         if spoken:
             self._spoken[worker] = spoken
         if stats is not None:
@@ -410,17 +430,31 @@ class Multiprocessing(BufferedVectorEnv):
             self.agent_ids = ids
         return None
 
+    def _note_ids(self, worker: int, ids: tuple[Any, ...] | None) -> Exception | None:
+        """Note that the reset of a worker is done; return the error if others have other agents."""
+        if not self._knows_agents:
+            self.agent_ids, self._knows_agents = ids, True
+        self._resetting.discard(worker)
+        try:
+            check_agent_ids(self.agent_ids, ids, self._team.envs(worker)[0])
+        except PufferError as error:
+            return error
+        return None
+
+    def _call_of(self, worker: int) -> str:
+        return "reset" if worker in self._resetting else "step"
+
     def _wait(self, pending: NDArray[np.int32], count: int) -> None:
         """Wait until `count` running workers are done, whatever becomes of them meanwhile."""
-        flags, spins = self._flags, self._spins
-        slice_ms = min(20, self._clock.slice_ms)  # most waits are over before anyone is timed
+        flags = self._flags
+        slice_ms = self._first_slice_ms
         while True:
-            waited = flags.wait(pending, count, self._wake_fd, self._team.life_fd, spins, slice_ms)
+            waited = flags.wait(pending, count, self._team.life_fd, slice_ms)
             if waited == TURN:
                 return
             if waited != INTERRUPTED:
                 self._look()
-            spins, slice_ms = 0, self._clock.slice_ms
+            slice_ms = self._clock.slice_ms
 
     def _look(self) -> None:
         """Deal with workers that have died, and with those that hang in their turn."""
@@ -435,12 +469,12 @@ class Multiprocessing(BufferedVectorEnv):
                 raise
             self._give_up(error)
         for worker in list(team.dead):
-            self._lose(team.lost(worker, "step", flags.progress(worker)))
+            self._lose(team.lost(worker, self._call_of(worker), flags.progress(worker)))
         done = flags.ready(self._workers)
         marks = {w: (self._turns[w], flags.progress(w)) for w in self._running if w not in done}
         late = self._clock.late(marks)
         if late is not None:
-            self._lose(team.hung(late, "step", flags.progress(late)))
+            self._lose(team.hung(late, self._call_of(late), flags.progress(late)))
 
     def _finish_running(self) -> None:
         """Let every running worker finish; what they say is kept for the next batch."""
@@ -471,6 +505,7 @@ class Multiprocessing(BufferedVectorEnv):
             self._revive(worker)
         else:
             self._stale.add(worker)  # its rows are still good
+            self._resetting.discard(worker)
 
     def _replace(self, error: LostWorkerError) -> None:
         """Start another worker with the same envs, which have not been reset yet."""
@@ -507,7 +542,18 @@ class Multiprocessing(BufferedVectorEnv):
         self._team.call([worker], "reset", seed, self._envs_before, on_lost=self._replace)
 
     def _revive(self, worker: int) -> None:
-        """Reset a replaced worker's envs; their rows say that the last episode was cut."""
+        """Reset a replaced worker's envs; rows of a step say that the last episode was cut."""
+        if worker in self._resetting:
+            arguments = (self._seed, self._envs_before)
+            try:
+                ids = self._team.call([worker], "reset", *arguments, on_lost=self._replace)
+                error = self._note_ids(worker, ids[worker])
+                if error is not None:
+                    raise error
+            except PufferError:
+                self._ready = False  # `reset` may be called
+                raise
+            return
         assert self._kept is not None
         self._stale.discard(worker)
         slots = self._worker_slots[worker]
@@ -565,6 +611,8 @@ class Multiprocessing(BufferedVectorEnv):
         if env is None:
             self._begin_anew()
         self._idle, self._batch_workers = self._workers.tolist(), []
+        if self.surplus_envs:
+            self._next_workers()
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         self._note_restore()
 
@@ -634,14 +682,6 @@ def _stop(team: Team, fds: list[int]) -> None:
     finally:
         while fds:
             os.close(fds.pop())
-
-
-def _wake_fd(fds: list[int]) -> int:
-    """Return a descriptor that one process writes to wake another that polls it."""
-    if hasattr(os, "eventfd"):
-        fds.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-        return fds[-1]
-    raise UsageError("Multiprocessing needs Linux for now. Try Serial.")
 
 
 def _warn_of_crowd(num_workers: int) -> None:

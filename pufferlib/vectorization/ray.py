@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import cloudpickle
@@ -25,6 +25,7 @@ from pufferlib import native
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import EnvError, MissingExtraError, PufferError, UsageError, WorkerError
+from pufferlib.spaces import action_layout, action_values
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv
 from pufferlib.vectorization.multiprocessing import DEFAULT_TIMEOUT
 from pufferlib.vectorization.serial import Serial
@@ -48,9 +49,9 @@ class Ray(BufferedVectorEnv):
 
     A process that is connected to a cluster already uses that one, and stays connected. Otherwise
     this connects to `address` (None: the variable RAY_ADDRESS, a cluster of this machine, else one
-    that it starts), and the last vector to close disconnects. `worker_options` are those of a Ray
-    actor: `num_cpus`, `resources`, `runtime_env` and so on. `timeout` is how many seconds one call
-    of an actor may take, None for any.
+    that it starts, which only this machine can reach), and the last vector to close disconnects.
+    `worker_options` are those of a Ray actor: `num_cpus`, `resources`, `runtime_env` and so on.
+    `timeout` is how many seconds one call of an actor may take, None for any.
     """
 
     def __init__(
@@ -109,7 +110,8 @@ class Ray(BufferedVectorEnv):
     def _begin_anew(self) -> None:
         self._stats = EpisodeStats()
         self._spoken: dict[int, dict[int, dict[str, Any]]] = {}  # by worker, then slot within it
-        self._running: dict[Any, int] = {}  # what a step will answer -> worker
+        self._running: dict[Any, int] = {}  # what a reset or step will answer -> worker
+        self._resetting: set[int] = set()  # workers that run a reset
         self._idle: list[int] = []  # workers with rows that no batch has handed over yet
         self._batch_workers: list[int] = []  # of the batch at hand
 
@@ -123,20 +125,15 @@ class Ray(BufferedVectorEnv):
         with contextlib.suppress(EnvError):  # of envs that begin anew
             self._collect(len(self._running))
         self._begin_anew()
-        found: dict[int, Rows] = self._ask(self._workers, "reset", given)
-        self.agent_ids = found[0].agent_ids
-        for worker, rows in found.items():
-            check_agent_ids(self.agent_ids, rows.agent_ids, self._envs(worker).start)
-            self._keep(worker, rows)
-        self._idle = list(self._workers)
-        return self._by_agent(self.observations)
+        self._running = {self._call(worker, "reset", given): worker for worker in self._workers}
+        self._resetting = set(self._workers)
+        if not self.surplus_envs:
+            self._collect(len(self._running))
+            return self._by_agent(self.observations)
+        self._batch_workers = self._next_workers()
+        return self._by_agent(self.observations[self.slots])
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        if self.surplus_envs:
-            raise UsageError(
-                "`step` must have the results of its own actions, which `surplus_envs` do not "
-                "wait for. Try `send` and `recv`, or surplus_envs=0."
-            )
         self._begin("step")
         self._give(actions)
         batch = self._take()
@@ -151,8 +148,6 @@ class Ray(BufferedVectorEnv):
             super().send(actions)
             return
         self._begin("send")
-        if not self._batch_workers:
-            raise UsageError("`recv` must be called before the first `send`.")
         self._give(actions)
         self._sent = True
 
@@ -177,7 +172,7 @@ class Ray(BufferedVectorEnv):
 
     def _take(self) -> Batch:
         """Wait for a whole batch and hand it over."""
-        workers = self._next_workers()
+        workers = self._batch_workers or self._next_workers()
         self._batch_workers = workers
         slots, said, first = self._slots(workers), {}, 0
         for worker in workers:
@@ -199,19 +194,23 @@ class Ray(BufferedVectorEnv):
         """Return the workers of the next batch, in order of slots; wait until there are enough."""
         self._collect(self.num_workers - len(self._idle))
         workers, self._idle = self._idle[: self.num_workers], self._idle[self.num_workers :]
-        return sorted(workers)
+        workers.sort()
+        if self.surplus_envs:
+            self._handed = self._slots(workers)
+        return workers
 
     def _collect(self, count: int) -> None:
         """Wait until `count` running workers are done, and take the rows of all that are."""
         failed: PufferError | None = None
-        for ref in self._wait(self._running, min(count, len(self._running)), "step"):
+        for ref in self._wait(self._running, min(count, len(self._running))):
             worker = self._running.pop(ref)
             try:
-                self._keep(worker, self._answer(ref, worker, "step"))
+                self._keep(worker, self._answer(ref, worker, self._call_of(worker)))
             except WorkerError:
                 raise
             except PufferError as error:
                 failed = failed or error
+            self._resetting.discard(worker)
             self._idle.append(worker)
         if failed is not None:
             self._ready = False  # `reset` may be called
@@ -225,8 +224,15 @@ class Ray(BufferedVectorEnv):
             self._spoken[worker] = rows.spoken
         if rows.stats is not None:
             self._stats.merge(rows.stats)
-        if worker == 0:
+        if worker in self._resetting:
+            if len(self._resetting) == len(self._workers):  # it is the first
+                self.agent_ids = rows.agent_ids
+            check_agent_ids(self.agent_ids, rows.agent_ids, self._envs(worker).start)
+        elif worker == 0:
             self.agent_ids = rows.agent_ids
+
+    def _call_of(self, worker: int) -> str:
+        return "reset" if worker in self._resetting else "step"
 
     def _envs(self, worker: int) -> range:
         units, per_unit = self._units[worker], self._envs_per_unit
@@ -265,8 +271,11 @@ class Ray(BufferedVectorEnv):
             raise failed
         return dict(sorted(answers.items()))
 
-    def _wait(self, asked: Mapping[Any, int], count: int, call: str) -> list[Any]:
-        """Wait until `count` of the calls are answered; return all that are, in order."""
+    def _wait(self, asked: Mapping[Any, int], count: int, call: str | None = None) -> list[Any]:
+        """Wait until `count` of the calls are answered; return all that are, in order.
+
+        Without the name of the `call` it is the turn of each worker.
+        """
         refs = list(asked)
         if count < 1:
             return []
@@ -274,7 +283,8 @@ class Ray(BufferedVectorEnv):
             refs, num_returns=count, timeout=self._timeout, fetch_local=False
         )
         if len(done) < count:
-            raise self._late(asked[pending[0]], call)
+            worker = asked[pending[0]]
+            raise self._late(worker, call or self._call_of(worker))
         if pending:  # more may have come meanwhile
             done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
         answered = set(done)
@@ -347,6 +357,8 @@ class Ray(BufferedVectorEnv):
         if env is None:
             self._begin_anew()
         self._idle, self._batch_workers, self._spoken = list(self._workers), [], {}
+        if self.surplus_envs:
+            self._batch_workers = self._next_workers()
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         self._note_restore()
 
@@ -436,7 +448,8 @@ class Actor:
         return self._rows([])
 
     def _step(self, actions: NDArray[Any]) -> Rows:
-        *_, infos = self._vecenv.step(actions)
+        layout = action_layout(self._vecenv.action_space)
+        *_, infos = self._vecenv.step(action_values(layout, actions))
         return self._rows(infos)
 
     def _rows(self, infos: list[dict[str, Any]]) -> Rows:
@@ -541,9 +554,11 @@ def _imported() -> Any:
 
 def _connect(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library must not call home
+    is_given = address is not None or bool(os.environ.get("RAY_ADDRESS"))
     given = {} if address is None else {"address": address}
     try:
-        ray.init(**given, include_dashboard=None if address else False, logging_level="warning")
+        with contextlib.nullcontext() if is_given else _on_loopback():
+            ray.init(**given, include_dashboard=None if address else False, logging_level="warning")
     except Exception as error:  # Ray raises plain Exceptions too
         said = " ".join(str(error).split())
         if address is not None:
@@ -551,6 +566,27 @@ def _connect(ray: Any, address: str | None) -> None:
                 f"`address` must be that of a Ray cluster, but got {address!r}: {said}"
             ) from error
         raise PufferError(f"Ray cannot be started here: {said}") from error
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let a cluster that starts here bind to 127.0.0.1, as Ray does by itself on macOS.
+
+    Else all of its processes listen on every network interface. Ray reads the variable once, when
+    it is imported; the processes that it starts read it too.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    before, kept = constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
+    constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        if kept is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = kept
 
 
 def _stop(connection: _Connection, actors: list[Any]) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib import native
-from pufferlib.buffers import Buffers, allocate
+from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import PufferError, UsageError
-from pufferlib.vectorization.base import BufferedVectorEnv
+from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
+from pufferlib.vectorization.machine import check_memory
 from pufferlib.vectorization.shard import Shard
 
 
@@ -35,6 +36,8 @@ class Serial(BufferedVectorEnv):
         facts = self.shard.facts
         self.agents_per_env = facts.agents_per_env
         spaces = facts.observation_space, facts.action_space
+        rows = num_bytes(self.num_agents, *spaces, facts.has_action_masks)
+        check_memory(rows, "the rows of all envs", "num_envs")
         self.shard.bind(allocate(self.num_agents, *spaces, facts.has_action_masks))
         self._attach(self.shard.buffers, *spaces)
 
@@ -103,3 +106,6 @@ class Serial(BufferedVectorEnv):
         closed, self._closed = self._closed, True
         if not closed:
             self.shard.close()
+
+
+VectorEnv._serial = Serial  # what VectorEnv(env_creator, num_envs) runs

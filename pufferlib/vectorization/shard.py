@@ -19,7 +19,7 @@ from pufferlib.emulation import Emulated, FiniteCheck, SingleAgent, as_rows, cal
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import Space
+from pufferlib.spaces import Space, action_layout, action_values
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
 
 
@@ -351,6 +351,7 @@ class _Nested:
         self.single_observation_space = vecenv.observation_space
         self.single_action_space = vecenv.action_space
         self.has_action_masks = vecenv.action_masks is not None
+        self._action_layout = action_layout(vecenv.action_space)
         self._rebound = False
 
     @property
@@ -372,7 +373,7 @@ class _Nested:
         self._take(vecenv.recv())
 
     def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
-        self.vecenv.send(actions)
+        self.vecenv.send(action_values(self._action_layout, actions))
         batch = self.vecenv.recv()
         self._take(batch)
         return None, None, None, None, batch.infos

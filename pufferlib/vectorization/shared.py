@@ -21,23 +21,30 @@ from pufferlib.vectorization.shard import Facts
 
 
 class SharedRows:
-    """Rows, flags, and return and length of the last episode of each slot.
+    """Rows, flags, return and length of the last episode of each slot, and resets to be made.
 
     The first process makes it (without `fd`) and sends `fd` to the others, which map the same.
+    `spin_us` is how long this process may look at a flag before it sleeps.
     """
 
     def __init__(
-        self, facts: Facts, num_slots: int, num_workers: int, fd: int | None = None
+        self,
+        facts: Facts,
+        num_slots: int,
+        num_workers: int,
+        spin_us: int,
+        fd: int | None = None,
     ) -> None:
         rows = (num_slots, facts.observation_space, facts.action_space, facts.has_action_masks)
         flags_end = native.flags_bytes(num_workers)
         rows_end = flags_end + num_bytes(*rows)
         lengths_start = rows_end + -(-8 * num_slots // ALIGNMENT) * ALIGNMENT
-        size = lengths_start + 8 * num_slots
+        resets_start = lengths_start + 8 * num_slots
+        size = resets_start + 3 * 8 * num_workers
         self.fd = _anonymous_file(size) if fd is None else fd
         mapped = mmap.mmap(self.fd, size)
         memory: NDArray[np.uint8] = np.frombuffer(mapped, dtype=np.uint8)
-        self.flags: Any = native.Flags(memory[:flags_end], num_workers)
+        self.flags: Any = native.Flags(memory[:flags_end], num_workers, spin_us)
         self.buffers = allocate(*rows, memory=memory[flags_end:rows_end])
         self.returns: NDArray[np.float64] = np.frombuffer(
             mapped, np.float64, num_slots, offset=rows_end
@@ -45,6 +52,10 @@ class SharedRows:
         self.lengths: NDArray[np.int64] = np.frombuffer(
             mapped, np.int64, num_slots, offset=lengths_start
         )
+        # of each worker: whether its next turn is a reset, the seed, the envs before the vector's
+        self.resets: NDArray[np.uint64] = np.frombuffer(
+            mapped, np.uint64, 3 * num_workers, offset=resets_start
+        ).reshape(num_workers, 3)
         if fd is None:
             self.buffers.unmask()
 

@@ -74,7 +74,7 @@ class Team:
         )
         self.channels: dict[int, Channel] = {}
         self.dead: dict[int, Death] = {}  # until they are replaced
-        self.progress: Callable[[int], int] = lambda worker: 0  # units of a call that are done
+        self.flags: Any = None  # of all workers, from their first `bind` on
         self.pids: dict[int, int] = {}  # of those that are alive
         self._created: dict[int, int] = {}  # units, of workers that have begun to create
         self._number = 0  # of the last call
@@ -170,6 +170,12 @@ class Team:
     def _send(self, worker: int, message: Any, fds: tuple[int, ...] = ()) -> None:
         with contextlib.suppress(EOFError, TimeoutError):  # whoever waits for the answer will hear
             self.channels[worker].send(message, fds)
+            self._wake(worker)
+
+    def _wake(self, worker: int) -> None:
+        """Let a worker that waits for its turn look at its channel."""
+        if self.flags is not None:
+            self.flags.call(worker)
 
     def receive(self, worker: int) -> Any:
         """Return the next message of a worker, None where none can come any more."""
@@ -210,6 +216,9 @@ class Team:
                 if kind == "created":
                     self._created[worker] = value
                     continue
+                if kind == "error" and value.is_lost_worker:
+                    lost = self.bereft(worker, call, value)
+                    break
                 waiting.remove(worker)
                 if kind == "error":
                     failures[worker] = value
@@ -234,7 +243,7 @@ class Team:
         """Return which of its units a worker is at, None before the first."""
         if call in ("create", "bind"):
             return self._created.get(worker) if call == "create" else None
-        return self.progress(worker)
+        return int(self.flags.progress(worker))
 
     def _speaking(self, workers: list[int], timeout_ms: int) -> list[int]:
         """Wait for a word or the death of one of `workers`; return those."""
@@ -310,6 +319,13 @@ class Team:
             tail,
         )
 
+    def bereft(self, worker: int, call: str, failure: Failure) -> LostWorkerError:
+        """End a worker whose envs lost a worker of their own; return the error that says so."""
+        self._signal(worker, signal.SIGKILL)  # it could do nothing but repeat the error
+        self._await_death(worker)
+        said = f"{self._named(worker)} lost a worker of its own during `{call}`: {failure.message}"
+        return LostWorkerError(said, worker, self.envs(worker))
+
     def _await_death(self, worker: int) -> Death | None:
         deadline = time.monotonic() + _NEWS_SECONDS
         with contextlib.suppress(LostWorkerError):
@@ -342,8 +358,12 @@ class Team:
     def stop(self) -> None:
         """Let the workers close their envs, for a moment, and end them all. Safe to call twice."""
         is_owner = self.is_ours
-        for channel in self.channels.values():
-            channel.shut() if is_owner else channel.close()
+        for worker, channel in self.channels.items():
+            if is_owner:
+                channel.shut()
+                self._wake(worker)
+            else:
+                channel.close()
         self.channels.clear()
         if is_owner:
             self._launcher.stop()

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.buffers import Buffers
+from pufferlib.buffers import Buffers, num_bytes
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
-from pufferlib.vectorization.machine import usable_cores
+from pufferlib.vectorization.machine import check_memory, usable_cores
+
+_MANY = 4096  # envs; fewer fit always, and need no look at one of them first
 
 
 class Threads(BufferedVectorEnv):
@@ -40,6 +42,11 @@ class Threads(BufferedVectorEnv):
     ) -> None:
         name = env_creator if isinstance(env_creator, str) else env_creator.name
         workers = min(usable_cores(), num_envs) if num_workers is None else num_workers
+        if num_envs > _MANY:
+            one = NativeVec(name, 1, 1, settings)
+            spaces = one.observation_space, one.action_space
+            rows = num_bytes(num_envs * one.num_slots, *spaces, one.has_action_masks)
+            check_memory(rows, "the rows of all envs", "num_envs")
         self._vec = NativeVec(name, num_envs, workers, settings, double_buffer=double_buffer)
         self._owner = os.getpid()
         self.num_envs = num_envs
@@ -68,14 +75,15 @@ class Threads(BufferedVectorEnv):
         self._detach_infos()
         given = self._take_seed(seed)
         self._vec.reset(fresh_seed() if given is None else given)
-        self._num_received = self._num_sent = 0
+        self._handed, self._num_received, self._num_sent = None, 0, 0
         return self.observations
 
     def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[np.float32], Any, Infos]:
         self._begin("step")
-        rows = self._rows(actions, self._buffers.actions)
+        rows = self._rows(actions, None if self.batches == 1 else slice(0, self.num_agents))
         self._detach_infos()
         self._vec.step(rows)
+        self._handed = None
         self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
         infos = Infos(self.num_agents, self._vec.spoken)
         self._last_infos = [weakref.ref(infos)] * 2
@@ -88,7 +96,7 @@ class Threads(BufferedVectorEnv):
             return
         self._begin("send")
         half = self._num_sent % 2
-        rows = self._rows(actions)
+        rows = self._rows(actions, self._halves[half])
         self._detach_infos(half)
         self._buffers.actions[self._halves[half]] = rows
         self._vec.begin(half)
@@ -101,7 +109,7 @@ class Threads(BufferedVectorEnv):
         half = self._num_received % 2
         self._vec.finish(half)
         self._num_received += 1
-        slots = self._halves[half]
+        slots = self._handed = self._halves[half]
         infos = Infos(self.batch_slots, functools.partial(self._vec.spoken, half))
         self._last_infos[half] = weakref.ref(infos)
         return Batch(
@@ -150,7 +158,7 @@ class Threads(BufferedVectorEnv):
         self._detach_infos()
         self._vec.restore(rows, env or 0)
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
-        self._num_received = self._num_sent = 0
+        self._handed, self._num_received, self._num_sent = None, 0, 0
         self._note_restore()
 
     def render(self, env: int = 0) -> NDArray[np.uint8]:

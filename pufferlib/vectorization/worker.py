@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
-from pufferlib import native
-from pufferlib.errors import EnvError, UsageError
+from pufferlib.episodes import metrics_of
+from pufferlib.errors import EnvError, UsageError, WorkerError
 from pufferlib.vectorization.channel import Channel, pickled
 from pufferlib.vectorization.shard import Facts, Shard
 from pufferlib.vectorization.shared import SharedRows
@@ -45,14 +45,14 @@ class Setup(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What a worker must know to map the shared memory; its descriptors come along."""
+    """What a worker must know to map the shared memory; its descriptor comes along."""
 
     number: int  # of the call that it answers
     facts: Facts
     num_slots: int
     num_workers: int
     first_slot: int
-    spins: int
+    spin_us: int
 
 
 class Failure(NamedTuple):
@@ -61,6 +61,11 @@ class Failure(NamedTuple):
     kind: str  # a name of `errors`, or of another exception
     message: str
     traceback: str
+
+    @property
+    def is_lost_worker(self) -> bool:
+        """Whether the envs of a worker are a vector themselves, and it has lost a worker."""
+        return self.kind == WorkerError.__name__
 
 
 def main(fd: str) -> None:
@@ -165,27 +170,21 @@ class _Service:
         self._num_turns = 0  # so far; the parent counts them too
 
     def run(self) -> None:
-        binding, fds = self._channel.receive_with_fds()
-        self._bind(binding, *fds)
+        binding, (memory_fd,) = self._channel.receive_with_fds()
+        self._bind(binding, memory_fd)
         self._channel.send((binding.number, "ok", None))
         flags, worker, channel = self._shared.flags, self._worker, self._channel
-        sleeper, spins = self._sleeper, binding.spins
         while True:
-            waited = flags.wait_turn(worker, sleeper, spins, -1)
+            waited = flags.wait_turn(worker, channel.fileno(), -1)
             if waited == TURN:
                 self._step()
             elif waited == NEWS:
                 self._answer(channel.receive())
 
-    def _bind(
-        self, binding: Binding, memory_fd: int, parent_fd: int, own_fd: int, shout_fd: int
-    ) -> None:
-        self._shared = SharedRows(binding.facts, binding.num_slots, binding.num_workers, memory_fd)
+    def _bind(self, binding: Binding, memory_fd: int) -> None:
+        sizes = (binding.num_slots, binding.num_workers, binding.spin_us)
+        self._shared = SharedRows(binding.facts, *sizes, memory_fd)
         os.close(memory_fd)  # it stays mapped
-        self._parent_fd = parent_fd
-        self._sleeper = native.flags_sleeper(own_fd, shout_fd, self._channel.fileno())
-        if self._sleeper < 0:
-            raise OSError("a worker has no descriptor left to wait with")
         shard = self._shard
         first, last = binding.first_slot, binding.first_slot + shard.num_slots
         shard.bind(
@@ -193,22 +192,35 @@ class _Service:
         )
         self._returns = self._shared.returns[first:last]
         self._lengths = self._shared.lengths[first:last]
+        self._resets = self._shared.resets[self._worker]
 
     def _step(self) -> None:
         flags, worker = self._shared.flags, self._worker
         self._num_turns += 1
+        finished: dict[int, dict[str, Any]] = {}
         try:
-            infos, finished = self._shard.step()
-            message = None if self._shard.is_silent else self._message(infos, finished)
+            if self._resets[0]:
+                message = self._reset()
+            else:
+                infos, finished = self._shard.step()
+                message = None if self._shard.is_silent else self._message(infos, finished)
         except Exception as error:
-            flags.finish(worker, RAISED, self._parent_fd)
+            flags.finish(worker, RAISED)
             self._channel.send((self._num_turns, "raised", failure(error)))
             return
         said = (SPOKE if message is not None else 0) | (ENDED if finished else 0)
-        flags.finish(worker, said, self._parent_fd)
+        flags.finish(worker, said)
         if message is not None:
             # the parent reads as soon as it has the turn: a long message cannot block both
             self._channel.send_bytes(message)
+
+    def _reset(self) -> bytes | None:
+        """Reset the envs in place of a step; return the agents' ids, pickled as `_message` does."""
+        _, seed, before = self._resets.tolist()
+        self._resets[0] = 0
+        self._shard.reset(seed, before)
+        self._agent_ids = self._shard.agent_ids
+        return pickled((self._num_turns, "said", ({}, None, self._agent_ids)))
 
     def _message(
         self, infos: list[dict[str, Any]], finished: dict[int, dict[str, Any]]
@@ -221,8 +233,8 @@ class _Service:
             self._returns[slot], self._lengths[slot] = episode["r"], episode["l"]
         if shard.facts.is_python:
             spoken = {slot: info for slot, info in enumerate(infos) if info}
-        else:  # all that C envs say is in the rows already
-            spoken = {}
+        else:  # what C envs say is in the rows already, all but their metrics
+            spoken = {slot: metrics_of(infos[slot]) for slot in finished}
         stats = None
         if finished:
             stats = shard.drain({slot // shard.slots_per_unit for slot in finished})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import pufferlib
@@ -34,7 +36,10 @@ def test_an_env_that_cannot_be_made_is_an_error(
     assert capsys.readouterr().out.startswith("error: Maze, `__init__`: raised TypeError: ")
 
 
-def test_names_are_checked_too(world: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_checked_too(
+    world: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))  # a name does not: only `module:Object` looks here
     assert main(["check", "cartpole", "--steps", "50"]) == 0
     assert main(["check", "ocean-snake", "--steps", "50", "--env.width", "32"]) == 0
     pufferlib.register("a-dark-world", f"{world}:Maze", {"size": 3})
@@ -59,7 +64,7 @@ def test_names_are_checked_too(world: str, capsys: pytest.CaptureFixture[str]) -
         (["a_dark_world:small", "--env.prise", "1"], "`prise`. Did you mean `prize`?"),
         (["cartpole", "--env.gravty", "1"], "`gravty`. Did you mean `gravity`?"),
         (["cartpole", "--train.gamma", "1"], "only --env params can be set here"),
-        (["cartpole", "--steps", "0"], "`steps` must be a whole number of at least 1"),
+        (["cartpole", "--steps", "0"], "`--steps` must be at least 1, but got 0"),
         (["cartpole", "--step", "5"], "Did you mean `--steps`?"),
     ],
 )

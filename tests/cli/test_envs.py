@@ -48,14 +48,17 @@ def test_pictures_repeat_themselves() -> None:
     assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
 
 
-def test_a_flag_of_the_env_needs_no_value() -> None:
-    assert main(["envs", "snake", "--env.leave-corpse"]) == 0
+def test_a_param_of_the_env_needs_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "snake", "--env.leave-corpse"]) == 2
+    assert "`--env.leave-corpse` must have a value" in capsys.readouterr().err
+    assert main(["envs", "snake", "--env.leave-corpse", "true"]) == 0
 
 
 def test_envs_shows_a_python_env(
     world: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
     pufferlib.register("a-dark-world", f"{world}:Maze", {"size": 3})
     assert main(["envs", "a-dark-world"]) == 0
     registered = capsys.readouterr().out

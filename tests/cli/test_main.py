@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,12 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 # ---- Mistakes ------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def torch_is_loaded() -> None:
+    """Else a line says that it is being loaded, before the mistakes that only torch can see."""
+    import_module("torch")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -78,20 +86,34 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["train", "cartpole", "--config", "no.ini"], "`--config` must name a readable ini file"),
         (["train", "cartpole", "--config"], "--config: expected one argument"),
         (["train", "cartpole", "--vec.num-envs=0"], "`--vec.num-envs` must be an integer of at"),
-        (["train", "cartpole", "--train.batch-size=77"], "`batch_size` must be a multiple of the"),
         (["train", "cartpole", "--train.device=gpu"], "`device` must be auto, cpu, cuda"),
         (["train", "cartpole", "--train.run-dir=/proc/x"], "`--train.run-dir` must be a folder"),
         (["eval", "cartpole"], "must hold a run of cartpole, but has none. Try `puffer train"),
         (
-            ["eval", "cartpole", "--run", "nowhere"],
-            "`--run` must be a run or a checkpoint, but got `nowhere`",
+            ["eval", "cartpole", "--checkpoint", "nowhere"],
+            "`--checkpoint` must be a checkpoint or a run, but got `nowhere`",
         ),
         (["eval", "cartpole", "--episodes", "0"], "`--episodes` must be at least 1, but got 0"),
         (["eval", "cartpole", "--num-envs", "0"], "`--num-envs` must be at least 1, but got 0"),
         (["eval", "cartpole", "--seed", "x"], "--seed: invalid int value: 'x'"),
         (["envs", "nope"], "environment `nope`"),
         (["envs", "cartpole", "--train.gamma=1"], "only --env params can be set here"),
-        (["envs", "cartpole", "--picture", "no/folder.png"], "`--picture` must be writable"),
+        (["envs", "cartpole", "--picture", "no/a.png"], "its folder does not exist"),
+        (["train", "cartpole", "--svg", "no/a.svg"], "`--svg` must be a file that can be written"),
+        (["train", "cartpole", "--svg", "."], "but got `.`: it is a folder"),
+        (["resume", "cartpole", "--svg", "no/a.svg"], "`--svg` must be a file that can be"),
+        (["eval", "cartpole", "--gif", "no/a.gif"], "`--gif` must be a file that can be written"),
+        (["autotune", "cartpole", "--write", "no/a.ini"], "`--write` must be a file that can be"),
+        (["train", "cartpole", "--config", "/dev/zero"], "but got `/dev/zero`: it is not a file"),
+        (["train", "cartpole", "--config", "."], "but got `.`: it is not a file"),
+        (["eval", "cartpole", f"--episodes={10**30}"], "`--episodes` must be at most 2147483647"),
+        (["eval", "cartpole", f"--num-envs={10**30}"], "`--num-envs` must be at most 2147483647"),
+        (["eval", "cartpole", f"--seed={10**30}"], "`--seed` must be at most 9223372036854775807"),
+        (["eval", "cartpole", "--seed=-1"], "`--seed` must be at least 0, but got -1"),
+        (["check", "cartpole", f"--steps={10**30}"], "`--steps` must be at most 2147483647"),
+        (["check", "cartpole", f"--seed={10**30}"], "`--seed` must be at most 9223372036854775807"),
+        (["train", "cartpole", f"--env.gravity={10**400}"], "`gravity` must be in [0, 100]"),
+        (["train", "cartpole", f"--vec.num-envs={10**30}"], "Try a smaller `num_envs`"),
         (["bench", "cartpol"], "Did you mean `cartpole`"),
         (["bench", "cartpole", "--seconds", "0"], "`seconds` must be above 0, but got 0"),
         (["bench", "cartpole", "--seconds", "nan"], "`seconds` must be above 0, but got nan"),
@@ -99,6 +121,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["bench", "cartpole", "--mode", "fly"], "invalid choice: 'fly'"),
     ],
 )
+@pytest.mark.usefixtures("torch_is_loaded")
 def test_a_mistake_is_told_in_one_line(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +151,14 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert result.returncode in (0, 141)
 
 
+def test_a_pipe_as_config_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.ini")
+    assert main(["train", "cartpole", "--config", "pipe.ini"]) == 2
+    assert "`--config` must name a readable ini file, but got `pipe.ini`: it is not a file." in (
+        capsys.readouterr().err
+    )
+
+
 # ---- Light imports -------------------------------------------------------------------------------
 
 
@@ -138,6 +169,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         "import pufferlib; pufferlib.make('cartpole', num_envs=2).reset()",
         "from pufferlib.cli import main; main(['--help']); main(['train', '--help'])",
         "from pufferlib.cli import main; main(['train', 'braekout'])",
+        "from pufferlib.cli import main; main(['train', 'cartpole', '--train.device=gpu'])",
         "from pufferlib.cli import main; main(['envs', 'cartpole'])",
     ],
 )

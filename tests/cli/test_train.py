@@ -73,7 +73,7 @@ def test_eval_wants_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> Non
     run = only_run()
     capsys.readouterr()
     assert main(["eval", "squared", "--run", str(run)]) == 2
-    assert "`--run` must be a run of squared" in capsys.readouterr().err
+    assert "`--checkpoint` must be of squared, but" in capsys.readouterr().err
     (run / "latest.safetensors").write_bytes(b"garbage")
     assert main(["eval", "cartpole"]) == 2
     assert "is not a checkpoint" in capsys.readouterr().err
@@ -132,6 +132,50 @@ def test_the_dashboard_can_be_saved_as_a_picture() -> None:
     assert "<svg" in Path("board.svg").read_text()
 
 
+def test_the_summary_ends_with_the_commands_to_type_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [word for word in TINY if "dashboard" not in word]
+    assert main(["train", "cartpole", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    run = only_run()
+    assert [line.strip() for line in lines[-2:]] == [
+        f"puffer eval cartpole --checkpoint {run}",
+        f"puffer resume {run} --train.total-timesteps 1536",  # 3 iterations of 256, twice
+    ]
+    assert main([*lines[-1].split()[1:], "--train.dashboard=off"]) == 0
+
+
+# Says on stderr which of two came first: a line on stdout, or the import of torch.
+FIRST = """
+import sys
+
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            print("torch", file=sys.stderr, flush=True)
+            raise KeyboardInterrupt
+
+
+sys.meta_path.insert(0, Watch())
+write = sys.stdout.write
+sys.stdout.write = lambda text: (print(text.strip(), file=sys.stderr, flush=True), write(text))[1]
+from pufferlib.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("name", ["cartpole", "gym-CartPole-v1"])
+def test_a_line_is_there_before_torch_is_loaded(name: str) -> None:
+    command = [sys.executable, "-c", FIRST, "train", name, "--vec.num-envs=2"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 130, ran.stderr
+    said = [line for line in ran.stderr.splitlines() if line]
+    assert said == [f"puffer: loading torch and {name} ...", "torch"]
+    assert ran.stdout == f"puffer: loading torch and {name} ...\n"
+
+
 def start_training(*words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pufferlib", "train", "cartpole", *TINY, *words]
     return subprocess.Popen(
@@ -164,7 +208,9 @@ def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
-    assert "Traceback" not in err
+    assert err == (
+        "puffer: stopping after this iteration, then saving; Ctrl-C again stops at once\n"
+    )
     run = only_run()
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 

@@ -45,6 +45,21 @@ def test_live_finish_leaves_the_last_numbers_on_screen() -> None:
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
 
 
+def test_a_note_comes_at_once_and_above_the_panel(clock: Clock) -> None:
+    dashboard = make("on")
+    with dashboard:
+        dashboard.update(LOG)
+        before = len(printed(dashboard))
+        dashboard.note("puffer: stopping [soon]")  # no time has passed
+        added = printed(dashboard)[before:]
+    assert added.index("puffer: stopping [soon]") < added.index("><{{{o> puffer")
+
+
+def test_a_note_is_shown_where_nothing_else_is(capsys: pytest.CaptureFixture[str]) -> None:
+    make("off").note("puffer: stopping")
+    assert capsys.readouterr().err == "puffer: stopping\n"
+
+
 def test_live_paths_are_never_cut() -> None:
     path = "runs/" + "x" * 200 + "/log.jsonl"
     with make("on", width=80) as dashboard:

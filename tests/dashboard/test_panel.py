@@ -20,7 +20,7 @@ def test_panel_shows_every_number_of_the_log() -> None:
     for pattern in (
         r"><\{\{\{o> puffer breakout .* cpu · native · 128k params",
         r"━+╸?─+ +62\.0%  eta +3m12s",
-        r"steps +12\.4M / 20M +sps +251k +uptime +49\.5s",
+        r"steps +12\.4M / 20M +SPS +251k +uptime +49\.5s",
         r"score +56 .* policy loss +-0\.012 .* env +━+╸?─+ +20%",
         r"perf +0\.610 .* value loss +0\.231 .* forward +━+╸?─+ +30%",
         r"mean reward +123\.4 .* entropy +1\.02 .* store +━*╸?─+ +5%",
@@ -52,7 +52,7 @@ def test_missing_keys_and_nan_are_dashes() -> None:
     assert re.search(r"mean reward +- ", text)
     assert re.search(r"policy loss +- ", text)
     assert re.search(r"eta +- ", text)
-    assert re.search(r"sps +- ", text)
+    assert re.search(r"SPS +- ", text)
     assert re.search(r"env +─+ +- ", text)
     assert "nan" not in text
 

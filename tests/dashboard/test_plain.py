@@ -19,8 +19,17 @@ def test_a_plain_line_says_what_matters() -> None:
     dashboard.update({**LOG, "uptime": 12.3, "steps": 1_234_567})
 
     assert printed(dashboard).splitlines()[1] == (
-        "12.3s  1.2M steps  251k/s  reward 123.4  score 56  perf 0.61  kl 0.012"
+        "12.3s  1.2M steps  251k SPS  reward 123.4  score 56  perf 0.61  kl 0.012"
     )
+
+
+def test_a_note_is_a_line_of_its_own() -> None:
+    for mode in ("plain", "on"):
+        with make(mode, terminal=mode == "on", width=80) as dashboard:
+            dashboard.remark("total_timesteps is [rounded]")
+            dashboard.update(LOG)
+        lines = [line.strip() for line in printed(dashboard).splitlines()]
+        assert sum(line.endswith("total_timesteps is [rounded]") for line in lines) == 1
 
 
 def test_plain_lines_are_never_wrapped_or_coloured() -> None:
@@ -38,6 +47,6 @@ def test_plain_finish_prints_the_last_line_and_the_curve(clock: Clock) -> None:
     text = printed(dashboard)
 
     assert text.count("score 10 ") == 1  # the first update
-    assert text.count("5M steps  200k/s") == 1  # the last, though its interval is not over
+    assert text.count("5M steps  200k SPS") == 1  # the last, though its interval is not over
     assert "600 ┤" in text
     assert "runs/x/log.jsonl" in text

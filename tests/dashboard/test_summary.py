@@ -2,7 +2,7 @@
 
 import re
 
-from boards import learn, make, summary
+from boards import learn, make, printed, summary
 
 
 def test_summary_draws_a_rising_curve_with_axes() -> None:
@@ -28,13 +28,23 @@ def test_summary_gives_final_numbers_and_paths() -> None:
 
     assert re.search(r"score 450  best 500  mean reward 123\.4  perf 0\.610", text)
     # Between the first update (0.1M, 0.5 s) and the last: 5M steps in 25 s.
-    assert "5.1M steps in 25.5s, 200k steps/s" in text
+    assert "5.1M steps in 25.5s, 200k SPS" in text
     assert re.search(r"checkpoint +runs/x/model\.safetensors\n +log +runs/x/log\.jsonl", text)
 
 
 def test_summary_of_a_run_without_numbers_is_dashes() -> None:
     assert "mean reward -" in summary(make())
-    assert "- steps in -, - steps/s" in summary(make())
+    assert "- steps in -, - SPS" in summary(make())
+
+
+def test_summary_ends_with_what_to_type_next() -> None:
+    dashboard = make("plain", terminal=False, width=30)  # narrower than the commands
+    learn(dashboard)
+    commands = ["puffer eval breakout --checkpoint runs/x", "puffer resume runs/x"]
+    dashboard.finish({"log": "runs/x/log.jsonl"}, commands)
+
+    lines = printed(dashboard).splitlines()
+    assert [line.strip() for line in lines[-3:]] == ["", *commands]
 
 
 def test_constant_score_has_a_plot() -> None:

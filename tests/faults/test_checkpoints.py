@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import resource
@@ -139,6 +140,71 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again() -> None:
     assert main(["resume", "squared"]) == 0
     again = checkpoint.load(run / "latest.safetensors")
     assert all(torch.equal(part, again.tensors[name]) for name, part in once.tensors.items())
+
+
+# ---- Weights that are not finite -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "skip"])
+def test_weights_that_are_not_finite_are_not_saved(
+    on_nan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # with `adam_eps` 0 a weight whose gradient was always 0 moves by 0 / 0 in the first update
+    words = [*TINY, "--train.adam-eps=0", f"--train.on-nan={on_nan}", "--train.num-iterations=1"]
+    assert main(["train", "cartpole", *words, "--train.minibatch-size=256"]) == 2
+    (run,) = Path("runs").iterdir()
+    assert not list(run.glob("*.safetensors"))
+    err = capsys.readouterr().err
+    assert re.search(r"^puffer: `policy/[\w.]+` must be finite to be saved, but is not", err, re.M)
+
+
+def spoiled(path: Path, name: str, value: float) -> None:
+    """Write the checkpoint again with one tensor of nothing but `value`."""
+    saved = checkpoint.load(path)
+    tensors = {**saved.tensors, name: torch.full_like(saved.tensors[name], value)}
+    path.unlink()  # `latest` and `best` may be names of the same file
+    checkpoint.save(path, tensors, saved.facts, saved.metadata)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("policy/layers.0.weight", math.nan),
+        ("optimizer/0/exp_avg", math.inf),
+        ("optimizer/0/exp_avg_sq", -1.0),
+        ("observation_norm/moments.0.mean", math.nan),
+        ("observation_norm/moments.0.count", -1.0),
+        ("reward_norm/moments.var", -1.0),
+    ],
+)
+def test_a_run_goes_on_from_the_newest_checkpoint_that_is_finite(
+    name: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*TINY, "--train.norm-obs", "--train.norm-reward", "--train.num-iterations=6"]
+    assert main(["train", "cartpole", *words]) == 0
+    (run,) = Path("runs").iterdir()
+    whole = checkpoint.load(run / "latest.safetensors")
+    for file in ("latest", "iteration-000006"):
+        spoiled(run / f"{file}.safetensors", name, value)
+    capsys.readouterr()
+    assert main(["resume", str(run), "--train.num-iterations=7"]) == 0
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert "must be" in first
+    assert first.endswith("; trying iteration-000006.safetensors")
+    assert second.endswith("; trying iteration-000003.safetensors")
+    assert [row["iteration"] for row in learnt(run)] == list(range(1, 8))
+    again = checkpoint.load(run / "latest.safetensors")
+    assert again.facts["iteration"] == 7
+    assert again.facts["steps"] == whole.facts["steps"] + 256
+
+
+def test_the_best_checkpoint_is_the_last_resort(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*TINY, "--train.num-iterations=6", "--train.keep-checkpoints=0", "--env.max-steps=9"]
+    assert main(["train", "cartpole", *words]) == 0
+    (run,) = Path("runs").iterdir()
+    (run / "latest.safetensors").write_bytes(b"not a checkpoint")
+    assert main(["resume", str(run)]) in (0, 2)  # over, if the last was the best
+    assert "; trying best.safetensors" in capsys.readouterr().err
 
 
 # ---- Disks ---------------------------------------------------------------------------------------

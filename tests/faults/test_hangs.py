@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,6 +15,7 @@ from faulty import (
     NOTHING,
     NOW,
     Faulty,
+    FaultyStart,
     is_within,
     loop_forever_holding_the_gil,
     nothing_left,
@@ -104,7 +106,7 @@ def test_a_hang_is_noticed_while_others_do_its_work() -> None:
         lambda: Faulty(sleep_forever), 1, 1, mode="async", surplus_envs=2, timeout=TIMEOUT, **FORK
     )
     vecenv.reset(seed=0)
-    vecenv.recv()
+    first = vecenv.recv().slots.start
     vecenv.send(NOW)
 
     def run() -> None:
@@ -112,8 +114,27 @@ def test_a_hang_is_noticed_while_others_do_its_work() -> None:
             vecenv.recv()
             vecenv.send(NOTHING)
 
-    said = f"worker 0 (env 0) did not finish `step` within {TIMEOUT:g} s (`timeout`)."
+    said = f"worker {first} (env {first}) did not finish `step` within {TIMEOUT:g} s (`timeout`)."
     assert told(run).startswith(said)
+
+
+def test_a_reset_that_hangs_is_noticed_while_others_go_on(tmp_path: Path) -> None:
+    vecenv = Multiprocessing(
+        lambda: FaultyStart(sleep_forever, tmp_path / "taken"),
+        1,
+        1,
+        mode="async",
+        surplus_envs=2,
+        timeout=TIMEOUT,
+        **FORK,
+    )
+    vecenv.reset(seed=0)
+
+    def run() -> None:
+        while True:
+            vecenv.step(NOTHING)
+
+    assert f"did not finish `reset` within {TIMEOUT:g} s (`timeout`)." in told(run)
 
 
 class Slow(Faulty):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -16,7 +17,12 @@ import pytest
 from faulty import NOTHING, Faulty, nothing_left, watchdog
 from gymnasium.spaces import Box
 
+import pufferlib
+from pufferlib import PuffeRL
+from pufferlib.cli import main
 from pufferlib.errors import UsageError
+from pufferlib.memory import check_policy
+from pufferlib.models import make_policy
 from pufferlib.vectorization import Multiprocessing, Threads, machine
 from pufferlib.vectorization.channel import Channel
 
@@ -103,7 +109,7 @@ def test_a_hard_limit_is_told_with_the_numbers() -> None:
     assert done.returncode == 0, done.stderr
     line = done.stdout.strip()
     assert "\n" not in line
-    assert line.startswith("workers need 208 file descriptors, but ")  # 3 x 64 + 16
+    assert line.startswith("workers need 144 file descriptors, but ")  # 2 x 64 + 16
     assert line.endswith(" are left. Try fewer workers, or `ulimit -n`.")
 
 
@@ -237,6 +243,70 @@ def test_the_limit_of_the_control_group_counts_without_its_file_cache(groups: Pa
         "anon 20000000\nfile 75000000\nactive_file 30000000\ninactive_file 40000000\n"
     )
     assert machine.available_memory() == 75e6
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "option"),
+    [
+        (["--train.batch-size", str(2**62)], "the steps of a batch", "batch_size"),
+        (
+            ["--train.batch-size", str(2**62), "--train.minibatch-size=3"],
+            "the steps of a batch",
+            "batch_size",
+        ),
+        (["--vec.num-envs=2_000_000_000"], "the rows of all envs", "num_envs"),
+        (["--policy.hidden-size=65536"], "the policy, its gradients", "hidden_size"),
+        (
+            ["--policy.hidden-size=65536", "--policy.recurrent=transformer"],
+            "the policy, its gradients",
+            "hidden_size",
+        ),
+        (
+            ["--policy.hidden-size=8192", "--policy.num-layers=1024"],
+            "the policy, its gradients",
+            "hidden_size",
+        ),
+    ],
+)
+def test_sizes_that_cannot_fit_are_told_before_work(
+    words: list[str], what: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--vec.num-envs=8", "--vec.num-workers=1", f"--train.run-dir={tmp_path}"]
+    assert main(["train", "squared", *small, "--train.device=cpu", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(
+        rf"puffer: {what}.* must fit into memory, but need [\d,]+ MB and [\d,]+ MB are available\. "
+        rf"Try a smaller `{option}`\.\n",
+        err,
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_beyond_what_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pufferlib.memory.available_memory", lambda: 1e6)
+    with pufferlib.make("cartpole", num_envs=8, num_workers=1) as env:
+        # 4 floats of observation, an action of 4 or 8 bytes and 20 bytes: 40 to 44 a step
+        PuffeRL(env, batch_size=16_000, device="cpu", dashboard="off")
+        with pytest.raises(UsageError, match=r"the steps of a batch must fit into memory"):
+            PuffeRL(env, batch_size=32_000, device="cpu", dashboard="off")
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm", "gru", "mingru", "transformer"])
+def test_the_size_of_a_large_policy_is_told_by_small_ones(recurrent: str) -> None:
+    with pufferlib.make("squared", num_envs=1, num_workers=1) as env:
+
+        def count_bytes(hidden_size: int) -> int:
+            policy = make_policy(env, hidden_size=hidden_size, recurrent=recurrent)
+            return sum(part.nbytes for part in policy.parameters())
+
+        size = count_bytes(512)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(machine, "available_memory", lambda: float(size))
+            check_policy(count_bytes, 512, copies=1)
+            patch.setattr(machine, "available_memory", lambda: float(size - 1))
+            with pytest.raises(UsageError, match="must fit into memory"):
+                check_policy(count_bytes, 512, copies=1)
 
 
 # ---- Home, display, folder -----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from faulty import wait_for_end
 
 
 def started(tmp_path: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:
@@ -89,3 +90,47 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert len(back) == 1
     assert back[0] % 10 == 1
     assert back[0] > 20
+
+
+def test_no_process_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
+    process = started(tmp_path, "--train.num-iterations=1000000")
+    try:
+        wait_for(tmp_path, 5)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 2
+        process.kill()
+        assert not wait_for_end({child.pid for child in children}, 3)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        process.communicate()
+
+
+LEAVES = """
+import os, sys
+from pufferlib import distributed
+if os.environ["RANK"] == "1":
+    sys.exit(0)  # torchrun takes that for a success, and waits for the other
+distributed._JOIN_SECONDS = 2.0
+distributed.join_world("cpu")
+"""
+
+
+def test_a_rank_that_never_joins_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "leaves.py"
+    script.write_text(LEAVES)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc_per_node=2",
+            script,
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode != 0
+    assert "all 2 ranks must join within 2 s, but 1 did not." in done.stderr

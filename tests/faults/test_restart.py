@@ -18,6 +18,7 @@ from faulty import (
     NOTHING,
     NOW,
     Faulty,
+    FaultyStart,
     is_within,
     kill,
     leave,
@@ -183,6 +184,33 @@ def test_slots_under_way_are_replaced_too() -> None:
         assert cuts == vecenv.restarts == 3
 
 
+def test_an_asynchronous_reset_is_made_again_by_the_new_worker(tmp_path: Path) -> None:
+    def creator() -> Any:
+        return FaultyStart(kill, tmp_path / "taken")
+
+    with Multiprocessing(
+        creator, 1, 1, mode="async", surplus_envs=1, restart=1, timeout=120, **FORK
+    ) as vecenv:
+        with Serial(Faulty, 2) as serial:
+            expected = serial.reset(seed=3).copy()
+        seen: set[int] = set()
+
+        def play() -> None:
+            vecenv.reset(seed=3)
+            while len(seen) < 2:
+                batch = vecenv.recv()
+                slot = batch.slots.start
+                assert not batch.truncations.any()
+                if slot not in seen:
+                    assert (batch.observations == expected[slot]).all()
+                seen.add(slot)
+                vecenv.send(NOTHING)
+
+        with pytest.warns(UserWarning, match="during `reset`. Replaced; 0 restarts left."):
+            play()
+        assert vecenv.restarts == 1
+
+
 @pytest.mark.parametrize("fault", [sleep_forever, stop_the_process])
 def test_a_worker_that_hangs_is_replaced(fault: Any) -> None:
     timeout = 0.3 * slowness()
@@ -260,3 +288,54 @@ def test_training_goes_on_to_the_same_step_and_logs_its_restarts() -> None:
     assert result.steps == 3 * BATCH
     assert 1 <= result.restarts <= result.kills
     assert result.logged_restarts >= 1
+
+
+def nested(tmp_path: Path, restart: int) -> Multiprocessing:
+    """Return two workers of two each; an env that dies does so for the first time only."""
+
+    def die_once() -> None:
+        if not (tmp_path / "dead").exists():
+            (tmp_path / "dead").touch()
+            kill()
+
+    return Multiprocessing(
+        lambda: Multiprocessing(lambda: Faulty(die_once), 2, 2, **FORK),
+        2,
+        2,
+        restart=restart,
+        **FORK,
+    )
+
+
+LOST = r"worker 0 \(envs 0 to 1\) lost a worker of its own.*died of SIGKILL"
+
+
+def test_a_dead_worker_of_an_inner_vector_is_covered_in_a_step(tmp_path: Path) -> None:
+    with nested(tmp_path, restart=1) as vecenv:
+        vecenv.reset(seed=0)
+        vecenv.step(NOTHING)
+        with pytest.warns(UserWarning, match=LOST):
+            vecenv.step([NOTHING, NOW, NOTHING, NOTHING])
+        assert vecenv.truncations.tolist() == [True, True, False, False]
+        assert vecenv.observations[:, 0].tolist() == [0, 0, 2, 2]
+        vecenv.step(NOTHING)
+        assert vecenv.observations[:, 0].tolist() == [1, 1, 3, 3]
+        assert vecenv.restarts == 1
+
+
+def test_a_dead_worker_of_an_inner_vector_is_covered_in_a_reset(tmp_path: Path) -> None:
+    with nested(tmp_path, restart=1) as vecenv:
+        with pytest.warns(UserWarning, match=LOST):
+            vecenv.reset(seed=BAD_SEED)
+        assert vecenv.observations[0].tolist() == [0, BAD_SEED]
+        assert vecenv.step(NOTHING)[0][:, 0].tolist() == [1, 1, 1, 1]
+
+
+def test_a_dead_worker_of_an_inner_vector_ends_all_without_a_restart(tmp_path: Path) -> None:
+    vecenv = nested(tmp_path, restart=0)
+    vecenv.reset(seed=0)
+    with pytest.raises(WorkerError, match=LOST) as caught:
+        vecenv.step([NOTHING, NOW, NOTHING, NOTHING])
+    assert caught.value.worker == 0
+    assert "worker 1 (env 1) died" in str(caught.value)
+    vecenv.close()

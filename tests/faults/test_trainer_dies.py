@@ -37,11 +37,13 @@ SCRIPT = """
 import os, sys, time
 sys.path.insert(0, {tests!r})
 import psutil
-from faulty import Faulty, NOTHING, NOW, loop_forever_holding_the_gil, sleep_forever
+from faulty import Faulty, NOTHING, NOW, Simulated, loop_forever_holding_the_gil, sleep_forever
 from pufferlib.vectorization import Multiprocessing
 
 fault = {{"sleep": sleep_forever, "loop": loop_forever_holding_the_gil}}.get({doing!r})
-vecenv = Multiprocessing(lambda: Faulty(fault), 4, 2)
+simulators = iter(["daemon", "tree"])  # for each of the two workers
+make = {{"simulate": lambda: Simulated(next(simulators))}}.get({doing!r}, lambda: Faulty(fault))
+vecenv = Multiprocessing(make, 4, 2)
 vecenv.reset(seed=0)
 vecenv.step(NOTHING)
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
@@ -76,7 +78,8 @@ class Run:
         line = self.process.stdout.readline()
         assert line, self.errors.read_text()
         self.helpers = [psutil.Process(int(pid)) for pid in line.split()]
-        assert len(self.helpers) == 3  # the launcher and two workers
+        # the launcher and two workers; in each a daemon and its shell, and a tree of two processes
+        assert len(self.helpers) == (11 if doing == "simulate" else 3)
 
     def press_ctrl_c(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
@@ -145,7 +148,13 @@ def test_ctrl_c_twice_ends_all(start: Any) -> None:
 
 @pytest.mark.parametrize(
     ("number", "doing"),
-    [(signal.SIGTERM, "step"), (signal.SIGKILL, "step"), (signal.SIGKILL, "loop")],
+    [
+        (signal.SIGTERM, "step"),
+        (signal.SIGKILL, "step"),
+        (signal.SIGKILL, "loop"),
+        (signal.SIGTERM, "simulate"),
+        (signal.SIGKILL, "simulate"),
+    ],
 )
 def test_a_signal_ends_all(start: Any, number: int, doing: str) -> None:
     run = start(doing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +19,9 @@ from faulty import (
     DEATHS,
     NOTHING,
     NOW,
+    SIMULATORS,
     Faulty,
+    Simulated,
     children,
     is_within,
     kill,
@@ -158,8 +159,9 @@ def test_a_dead_worker_is_noticed_while_others_do_its_work() -> None:
         lambda: Faulty(kill), 1, 1, mode="async", surplus_envs=3, timeout=None, **FORK
     )
     vecenv.reset(seed=0)
-    for slot in range(4):
-        assert vecenv.recv().slots == slice(slot, slot + 1)
+    slot = -1
+    while slot != 2:
+        slot = vecenv.recv().slots.start
         vecenv.send(NOW if slot == 2 else NOTHING)
 
     def run() -> None:
@@ -216,29 +218,32 @@ def test_a_worker_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
     assert is_within(seconds, LIMIT)
 
 
+@pytest.mark.parametrize("simulator", SIMULATORS)
 @pytest.mark.parametrize("end", ["kill", "close", "hang"])
-def test_what_an_env_has_started_ends_with_its_worker(end: str) -> None:
-    class Simulated(Faulty):
-        """Talks to a simulator in a process of its own, and forgets to end it."""
-
-        def __init__(self, fault: Any) -> None:
-            super().__init__(fault)
-            self.simulator = subprocess.Popen(["sleep", "1000"])
-
-        def step(self, action: Any) -> Any:
-            *rest, _ = super().step(action)
-            return *rest, {"pid": self.simulator.pid}
-
+def test_what_an_env_has_started_ends_with_its_worker(end: str, simulator: str) -> None:
     fault = sleep_forever if end == "hang" else kill
-    vecenv = Multiprocessing(lambda: Simulated(fault), 4, 2, timeout=1, **FORK)
+    vecenv = Multiprocessing(lambda: Simulated(simulator, fault), 4, 2, timeout=1, **FORK)
     vecenv.reset(seed=0)
-    simulators = {info["pid"] for info in vecenv.step(NOTHING)[3]}
-    assert len(simulators) == 4
+    simulators = {pid for info in vecenv.step(NOTHING)[3] for pid in info["pids"]}
+    assert len(simulators) == (8 if simulator == "tree" else 4)
     if end == "close":
         vecenv.close()
     else:
         told(lambda: vecenv.step([NOW, NOTHING, NOTHING, NOTHING]))
     assert not wait_for_end(simulators, LIMIT)
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_what_other_workers_have_started_goes_on(simulator: str) -> None:
+    with Multiprocessing(
+        lambda: Simulated(simulator, kill), 2, 2, restart=1, start_method="fork"
+    ) as vecenv:
+        vecenv.reset(seed=0)
+        ended, kept = [info["pids"] for info in vecenv.step(NOTHING)[3]]
+        with pytest.warns(UserWarning, match="Replaced"):
+            vecenv.step([NOW, NOTHING])
+        assert not wait_for_end(set(ended), LIMIT)
+        assert all(map(psutil.pid_exists, kept))
 
 
 def test_a_stderr_that_nobody_reads_holds_nothing_up() -> None:

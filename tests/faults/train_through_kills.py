@@ -84,7 +84,6 @@ def train(
         pufferlib.PuffeRL(
             vecenv,
             batch_size=BATCH,
-            num_steps=1,  # the rest as in configs/gym_cartpole_v1.ini
             minibatch_size=512,
             n_epochs=n_epochs,
             learning_rate=1e-3,

@@ -8,6 +8,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from numpy.typing import NDArray
 
 import pufferlib
+from pufferlib.errors import UsageError
 
 NUM_ENVS = 16
 NUM_STEPS = 400
@@ -94,3 +95,56 @@ def test_starts_are_uniform_within_a_twentieth() -> None:
     # Deviation of a uniform number in +-0.05 is 0.0289, of the mean of 4096 such 0.00045.
     assert (np.abs(starts.mean(axis=0)) < 5 * 0.00045).all()
     np.testing.assert_allclose(starts.std(axis=0), 0.0289, rtol=0.05)
+
+
+# ---- States from a file --------------------------------------------------------------------------
+
+STATE = slice(16, 32)  # of a snapshot: x, x_dot, theta, theta_dot
+UNREACHABLE = [
+    (0, 3e38, 0, 3e38),
+    (2.5, 0, 0, 0),  # beyond the track
+    (0, 0, 0.22, 0),  # has fallen
+    (0, 130, 0, 0),  # the step before was at -2.6
+    (0, 0, 0, 12),  # the pole was at -0.24 before
+    (0, 4, 0, 0),  # one step cannot bring that about, whatever is within the limits
+]
+
+
+@pytest.mark.parametrize("state", UNREACHABLE)
+def test_a_state_that_play_never_reaches_is_refused(state: tuple[float, ...]) -> None:
+    with pufferlib.make("cartpole", num_envs=1) as vecenv:
+        vecenv.reset(seed=1)
+        vecenv.step(np.zeros(1, np.int32))
+        forged = vecenv.snapshot()
+        kept = forged.copy()
+        assert (forged[0, STATE].view(np.float32) == vecenv.observations[0]).all()
+        forged[0, STATE].view(np.float32)[:] = state
+        with pytest.raises(UsageError, match="its state"):
+            vecenv.restore(forged)
+        vecenv.restore(kept)
+
+
+EXTREMES: list[dict[str, float]] = [
+    {},
+    {"max_steps": 1000000},
+    {"force": 1000, "cart_mass": 0.01, "pole_mass": 0.001, "x_limit": 100, "theta_limit": 1.5},
+    {"force": 1000, "half_length": 0.05, "tau": 0.001, "theta_limit": 1.5, "gravity": 100},
+    {"force": 0, "gravity": 0, "theta_limit": 0.01, "x_limit": 0.1, "tau": 0.1},
+    {"pole_mass": 100, "cart_mass": 0.01, "half_length": 10, "theta_limit": 1.5, "x_limit": 100},
+    {"pole_mass": 100, "cart_mass": 0.01, "half_length": 0.05, "theta_limit": 1.5, "tau": 0.1},
+    {"cart_mass": 100, "force": 1000, "x_limit": 100, "half_length": 10, "theta_limit": 1.5},
+]
+
+
+@pytest.mark.parametrize("params", EXTREMES, ids=str)
+def test_no_state_of_play_is_refused(params: dict[str, float]) -> None:
+    rng = np.random.default_rng(0)
+    with pufferlib.make("cartpole", num_envs=32, **params) as vecenv:
+        vecenv.reset(seed=0)
+        fixed = np.arange(32) % 2  # a quarter pushes to one side until it falls, another balances
+        for _ in range(1500):
+            actions = rng.integers(2, size=32)
+            actions[:8] = fixed[:8]
+            actions[8:16] = _balance(vecenv.observations)[8:16]
+            vecenv.step(actions)
+            vecenv.restore(vecenv.snapshot())

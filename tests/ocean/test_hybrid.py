@@ -8,7 +8,6 @@ import pytest
 from splitmix import Rng
 
 import pufferlib
-from pufferlib.spaces import action_layout, flatten_action
 
 
 def target(rng: Rng) -> tuple[int, np.float32]:
@@ -27,9 +26,7 @@ def test_random_play_follows_the_rules(radius: float, max_steps: int) -> None:
         assert isinstance(space, gymnasium.spaces.Tuple)
         assert space[0] == gymnasium.spaces.Discrete(3)
         assert space[1].shape == (1,)
-        layout = action_layout(space)
         space.seed(8)
-        rows = np.zeros((num_envs, *layout.shape), layout.dtype)
         vecenv.reset(seed=51)
         rngs = [Rng(51, index) for index in range(num_envs)]
         lanes = aims = hits = 0
@@ -44,9 +41,7 @@ def test_random_play_follows_the_rules(radius: float, max_steps: int) -> None:
                     (lane, np.clip(np.array([aim]), -1, 1, dtype=np.float32))
                     for (lane, _), aim in zip(targets, near, strict=True)
                 ]
-            for slot, action in enumerate(actions):
-                flatten_action(layout, action, rows[slot, ...])
-            vecenv.step(rows)
+            vecenv.step(actions)
             for slot, ((lane, height), (choice, aim)) in enumerate(
                 zip(targets, actions, strict=True)
             ):

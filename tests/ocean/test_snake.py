@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from splitmix import Rng
 
 import pufferlib
+from pufferlib import native
+from pufferlib.errors import UsageError
 
 FOOD, EMPTY, WALL, HEAD, BODY, OWN, SELF = range(7)
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -225,3 +228,83 @@ def test_render_shows_food_in_red_and_grows_with_the_board() -> None:
     # 640 // 20 = 32 pixels a cell, a frame of 6 on each side, a header of 28.
     assert frame.shape == (10 * 32 + 12 + 28, 20 * 32 + 12, 3)
     assert (frame == (0xE5, 0x48, 0x4D)).all(axis=-1).sum() > 48 * 100
+
+
+# ---- States from a file --------------------------------------------------------------------------
+
+NUM, RING = 2, 64
+SNAKES = slice(80, 80 + 8 * NUM)  # of a snapshot: head, size, length as uint16; direction, fate
+RINGS = slice(SNAKES.stop, SNAKES.stop + 2 * NUM * RING)
+
+
+def unfolded() -> native.NativeVec:
+    """Return a board whose first snake has at least three cells."""
+    vec = native.NativeVec("snake", 1, 1, {"num_agents": NUM, "max_length": RING})
+    vec.reset(3)
+    rng = np.random.default_rng(0)
+    while vec.snapshot()[0, SNAKES].view(np.uint16)[1] < 3:
+        vec.buffers.actions[:] = rng.integers(4, size=NUM)
+        vec.step()
+    return vec
+
+
+def cell(state: NDArray[np.uint8], i: int) -> NDArray[np.uint16]:
+    """Return the first snake's i-th cell, counted from its head."""
+    head = int(state[0, SNAKES].view(np.uint16)[0])
+    at = (head - i) % RING
+    return state[0, RINGS].view(np.uint16)[at : at + 1]
+
+
+def double_a_cell(state: NDArray[np.uint8]) -> None:
+    cell(state, 2)[:] = cell(state, 1)  # the body of its third cell stays on the board
+
+
+def swap_two_cells(state: NDArray[np.uint8]) -> None:
+    cell(state, 1)[:], cell(state, 2)[:] = cell(state, 2).copy(), cell(state, 1).copy()
+
+
+def turn_back(state: NDArray[np.uint8]) -> None:
+    state[0, SNAKES][6] ^= 2  # a direction towards its own neck
+
+
+def grow_at_once(state: NDArray[np.uint8]) -> None:
+    state[0, SNAKES].view(np.uint16)[2] = RING  # as if it had eaten all that in one tick
+
+
+def be_dead(state: NDArray[np.uint8]) -> None:
+    state[0, SNAKES][7] = 2
+
+
+@pytest.mark.parametrize("forge", [double_a_cell, swap_two_cells, turn_back, grow_at_once, be_dead])
+def test_a_state_that_play_never_reaches_is_refused(
+    forge: Callable[[NDArray[np.uint8]], None],
+) -> None:
+    vec = unfolded()
+    state = vec.snapshot()
+    vec.restore(state)
+    forge(state)
+    with pytest.raises(UsageError, match="its state"):
+        vec.restore(state)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"width": 8, "height": 8, "num_agents": 60, "max_length": 2, "leave_corpse": 1},
+        {"width": 8, "height": 8, "num_agents": 4, "num_food": 64, "initial_length": 20},
+        {"num_agents": 1, "num_food": 1600, "max_length": 1000, "max_steps": 100000},
+        {"num_agents": 40, "leave_corpse": 1, "initial_length": 1000, "max_length": 1000},
+    ],
+    ids=str,
+)
+def test_no_state_of_play_is_refused(params: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    with pufferlib.make("snake", num_envs=2, **params) as vecenv:
+        vecenv.reset(seed=0)
+        actions = rng.integers(4, size=vecenv.num_agents)
+        for _ in range(1500):
+            turns = rng.random(vecenv.num_agents) < 0.3  # straight on else: random moves eat little
+            actions[turns] = rng.integers(4, size=turns.sum())
+            vecenv.step(actions)
+            vecenv.restore(vecenv.snapshot())

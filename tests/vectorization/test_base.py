@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
@@ -365,6 +366,235 @@ def test_seeds_of_any_size_and_kind_are_taken() -> None:
         assert (vecenv.reset(seed=5) == first).all()
         assert (vecenv.reset(seed=5 + 2**63) == first).all()
         assert (vecenv.reset() != first).any()
+
+
+# ---- VectorEnv itself ----------------------------------------------------------------------------
+
+
+class MonitoredVectorEnv(VectorEnv):
+    """Vector environment with performance monitoring."""
+
+    def __init__(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        super().__init__(*args, **kwargs)
+
+        self.step_times = []
+        self.step_count = 0
+
+    def step(self, actions):  # type: ignore[no-untyped-def]
+        start = time.perf_counter()
+
+        result = super().step(actions)
+
+        elapsed = time.perf_counter() - start
+        self.step_times.append(elapsed)
+        self.step_count += 1
+
+        return result
+
+
+@pytest.mark.parametrize("kind", [VectorEnv, MonitoredVectorEnv])
+def test_a_vector_env_itself_runs_envs_in_a_plain_loop(kind: Any) -> None:
+    def creator() -> Any:
+        return gymnasium.make("CartPole-v1", max_episode_steps=12)
+
+    with kind(creator, num_envs=3) as one, Serial(creator, 3) as other:
+        assert (one.num_envs, one.num_agents, len(one.envs)) == (3, 3, 3)
+        assert one.action_space == other.action_space
+        assert (one.reset(seed=7) == other.reset(seed=7)).all()
+        rng = np.random.default_rng(0)
+        for _ in range(60):
+            actions = rng.integers(0, 2, 3)
+            for ours, theirs in zip(one.step(actions), other.step(actions), strict=True):
+                if isinstance(theirs, np.ndarray):
+                    assert (ours == theirs).all()
+            assert (one.truncations == other.truncations).all()
+            assert (one.final_observations == other.final_observations).all()
+        ours, theirs = one.drain_metrics(), other.drain_metrics()
+        assert theirs["episodes"] > 0
+        assert ours == theirs
+
+
+def test_halves_of_its_steps_say_what_those_of_serial_say() -> None:
+    def creator() -> Any:
+        return gymnasium.make("CartPole-v1", max_episode_steps=12)
+
+    with MonitoredVectorEnv(creator, 3) as one, Serial(creator, 3) as other:  # type: ignore[no-untyped-call]
+        one.seed(3)
+        other.seed(3)
+        one.reset()
+        other.reset()
+        rng, num_cuts = np.random.default_rng(0), 0
+        for _ in range(60):
+            ours, theirs = one.recv(), other.recv()
+            for field in ("observations", "rewards", "terminals", "truncations", "masks"):
+                assert (getattr(ours, field) == getattr(theirs, field)).all(), field
+            cut = theirs.truncations
+            assert (one.final_observations[cut] == other.final_observations[cut]).all()
+            num_cuts += int(cut.sum())
+            actions = rng.integers(0, 2, 3)
+            one.send(actions)
+            other.send(actions)
+        assert num_cuts
+        assert one.step_count == 60
+        assert one.drain_metrics() == other.drain_metrics()
+
+
+def test_a_vector_env_that_times_its_steps_trains_as_printed() -> None:
+    env = MonitoredVectorEnv(lambda: gymnasium.make("CartPole-v1"), num_envs=4)  # type: ignore[no-untyped-call]
+    with env, pufferlib.PuffeRL(env, batch_size=128, num_iterations=1) as trainer:
+        trainer.evaluate()
+        trainer.train()
+    assert env.step_count == len(env.step_times) == 32
+
+
+def test_a_subclass_may_change_what_its_steps_return() -> None:
+    class Shaped(VectorEnv):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, dones, infos = super().step(actions)
+            return observations, rewards * 3, dones, infos
+
+    with Shaped(lambda: gymnasium.make("CartPole-v1"), 2) as env:
+        env.reset(seed=0)
+        assert env.step([0, 1])[1].tolist() == [3, 3]
+        env.recv()
+        env.send([0, 1])
+        assert env.recv().rewards.tolist() == [3, 3]
+        for _ in range(60):
+            env.send([0, 0])
+            env.recv()
+        metrics = env.drain_metrics()
+        assert metrics["mean_reward"] == pytest.approx(3 * metrics["episode_length"])
+
+
+def test_a_vector_env_with_agents_speaks_dicts_as_its_envs_do() -> None:
+    with VectorEnv(Talkers, 3) as env:
+        assert env.agents_per_env == 2
+        observations = env.reset()
+        assert {id: rows.shape for id, rows in observations.items()} == {"a": (3, 1), "b": (3, 1)}
+        rewards = env.step([{"a": 1, "b": 2}] * 3)[1]
+        assert rewards["b"].tolist() == [2, 2, 2]
+        env.send({"a": [1, 1, 1], "b": 0})
+        assert env.recv().rewards.tolist() == [1, 0] * 3
+
+
+def test_the_number_of_envs_must_be_given_with_a_creator() -> None:
+    with pytest.raises(UsageError, match="`num_envs` must be given with `env_creator`"):
+        VectorEnv(Talkers)
+
+
+# ---- Dicts by agent ------------------------------------------------------------------------------
+
+
+class Talkers(pufferlib.PufferEnv):
+    """Two agents that are rewarded with what they do; cut after three steps."""
+
+    num_agents = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.single_observation_space = self.make_space((1,))
+        self.single_action_space = self.make_discrete(3)
+
+    def reset(self) -> Any:
+        self.ticks = 0
+        return {id: np.zeros(1, np.float32) for id in ("a", "b")}
+
+    def step(self, actions: Any) -> Any:
+        self.ticks += 1
+        observations = {id: np.full(1, self.ticks, np.float32) for id in ("a", "b")}
+        done = self.ticks == 3
+        rewards = {id: float(action) for id, action in actions.items()}
+        return observations, rewards, {"a": done, "b": done, "__all__": done}, {}
+
+
+class MultiAgentVectorEnv(VectorEnv):
+    """Takes and gives dicts of {agent_id: rows}, as the documented one does."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__()
+        self.envs = [Talkers() for _ in range(num_envs)]
+        self.num_envs = num_envs
+        self.got: list[Any] = []
+
+    def reset(self) -> Any:
+        return self._stacked([env.reset() for env in self.envs])
+
+    def step(self, actions: Any) -> Any:
+        self.got.append(actions)
+        per_env = [{id: rows[n] for id, rows in actions.items()} for n in range(self.num_envs)]
+        results = [env.step(own) for env, own in zip(self.envs, per_env, strict=True)]
+        observations, rewards, dones, infos = zip(*results, strict=True)
+        first = [
+            env.reset() if done["__all__"] else seen
+            for env, done, seen in zip(self.envs, dones, observations, strict=True)
+        ]
+        infos = [{"TimeLimit.truncated": done["__all__"]} for done in dones]
+        return self._stacked(first), self._stacked(rewards), self._stacked(dones), infos
+
+    def _stacked(self, values: Any) -> Any:
+        return {id: np.stack([value[id] for value in values]) for id in ("a", "b")}
+
+
+def test_a_subclass_may_answer_with_dicts_by_agent() -> None:
+    env = MultiAgentVectorEnv(2)
+    assert (env.num_agents, env.agents_per_env) == (4, 2)
+    env.reset()
+    assert env.agent_ids == ("a", "b")
+    assert env.recv().observations.tolist() == [[0]] * 4
+    env.send(np.array([1, 2, 0, 1]))
+    batch = env.recv()
+    assert {id: rows.tolist() for id, rows in env.got[0].items()} == {"a": [1, 0], "b": [2, 1]}
+    assert batch.rewards.tolist() == [1, 2, 0, 1]
+    assert batch.observations.tolist() == [[1]] * 4
+    for _ in range(2):
+        env.send(np.array([1, 2, 0, 1]))
+        batch = env.recv()
+    assert batch.truncations.all()
+    assert not batch.terminals.any()
+    assert env.drain_metrics()["mean_reward"] == pytest.approx(3 * (1 + 2 + 0 + 1) / 4)
+
+
+def test_a_subclass_that_answers_with_dicts_trains() -> None:
+    env = MultiAgentVectorEnv(4)
+    with pufferlib.PuffeRL(env, batch_size=128, num_iterations=1) as trainer:
+        assert trainer.evaluate()["episodes"] > 0
+        trainer.train()
+    assert set(env.got[0]) == {"a", "b"}
+
+
+def test_agents_that_were_not_counted_are_named() -> None:
+    class Fewer(MultiAgentVectorEnv):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, dones, infos = super().step(actions)
+            return observations, {"a": rewards["a"]}, dones, infos
+
+    few = MultiAgentVectorEnv(2)
+    few.agents_per_env = 1
+    with pytest.raises(UsageError, match=r"must be 2, as it answers for \['a', 'b'\], but is 1"):
+        few.reset()
+    fewer = Fewer(2)
+    fewer.reset()
+    with pytest.raises(
+        EnvError, match=r"`rewards` of Fewer must be for \['a', 'b'\], but got a dict"
+    ):
+        fewer.send(np.zeros(4, int))
+
+
+# ---- repr ----------------------------------------------------------------------------------------
+
+
+def test_a_vector_env_shows_its_name_envs_backend_and_spaces() -> None:
+    with pufferlib.make("breakout", num_envs=8, num_workers=2) as env:
+        shown = repr(env)
+        assert shown.startswith("Threads('breakout', num_envs=8, num_workers=2, ")
+        assert f"observation_space={env.observation_space}" in shown
+        assert shown.endswith("action_space=Discrete(3))")
+    with Serial(Talkers, 2) as agents:
+        assert repr(agents).startswith(
+            "Serial(num_envs=2, agents_per_env=2, observation_space=Box("
+        )
+        assert repr(pufferlib.Wrapper(agents)) == f"Wrapper({agents!r})"
+    assert repr(VectorEnv()).startswith("VectorEnv(num_envs=None")
 
 
 # ---- Actions -------------------------------------------------------------------------------------

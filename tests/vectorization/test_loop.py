@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from pufferlib import native
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import action_layout
+from pufferlib.spaces import action_layout, action_values
 from pufferlib.vectorization import Multiprocessing, Serial
 from pufferlib.vectorization.measuring import random_rows
 
@@ -152,7 +152,7 @@ def test_rows_are_those_of_python(name: str) -> None:
     layout, rng = action_layout(in_c.action_space), np.random.default_rng(1)
     num_ends = 0
     for _ in range(STEPS):
-        actions = random_rows(layout, NUM_ENVS, rng)
+        actions = action_values(layout, random_rows(layout, NUM_ENVS, rng))
         found, wanted = (stepped(vecenv, actions) for vecenv in (in_c, in_python))
         for one, other in zip(found, wanted):
             np.testing.assert_equal(one, other)

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,8 +20,19 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
-from faulty import BAD_SEED, NOTHING, NOW, Faulty, children, is_within, nothing_left, wait_for_end
+from faulty import (
+    BAD_SEED,
+    NOTHING,
+    NOW,
+    Faulty,
+    FaultyStart,
+    children,
+    is_within,
+    nothing_left,
+    wait_for_end,
+)
 from gymnasium.spaces import Box, Discrete
 from test_contract import assert_same, play, rows, short_episodes, total_ends
 
@@ -29,6 +41,7 @@ from pufferlib import PufferEnv
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.native import NativeEnv
 from pufferlib.vectorization import Multiprocessing, Serial, Threads, VectorEnv
+from pufferlib.vectorization.shared import SharedRows
 from pufferlib.vectorization.sizes import unit_ranges
 
 NUM_ENVS = 5  # no multiple of 2 or 4 workers
@@ -479,11 +492,10 @@ def test_batches_come_in_the_order_in_which_workers_are_done(tmp_path: Path) -> 
         lambda: Gated(tmp_path), 1, 1, mode="async", surplus_envs=3, **FORK
     ) as vecenv:
         vecenv.reset(seed=0)
-        for slot in range(4):
+        for _ in range(4):
             batch = vecenv.recv()
-            assert batch.slots == slice(slot, slot + 1)
             assert batch.observations[0, 0] == 0
-            vecenv.send(slot + 1)
+            vecenv.send(batch.slots.start + 1)
         for worker in (2, 0, 1, 3):  # one after the other
             (tmp_path / str(worker + 1)).touch()
             while not vecenv._flags.ready(np.array([worker], np.int32)):
@@ -502,25 +514,84 @@ def test_nothing_waits_for_the_slowest(tmp_path: Path) -> None:
         lambda: Gated(tmp_path), 2, 2, mode="async", surplus_envs=1, **FORK
     ) as vecenv:
         vecenv.reset(seed=0)
-        vecenv.recv()
-        vecenv.send([1, 0])  # env 0 is held up
-        counts = []
-        for _ in range(6):
+        held, other = np.arange(3)[vecenv.recv().slots].tolist()
+        vecenv.send([1, 0])
+        for turn in range(1, 7):
             batch = vecenv.recv()
-            assert batch.slots == slice(1, 3)
-            counts.append(batch.observations[:, 0].tolist())
+            counts = dict(zip(np.arange(3)[batch.slots], batch.observations[:, 0], strict=True))
+            assert counts == {other: turn, 3 - held - other: turn - 1}  # it began a turn later
             vecenv.send([0, 0])
-        assert counts == [[n, n - 1] for n in range(1, 7)]  # env 2 had its first turn later
         (tmp_path / "1").touch()
 
 
-def test_step_is_refused_where_results_may_be_of_others() -> None:
-    with Multiprocessing(Faulty, 2, 2, mode="async", surplus_envs=1, **FORK) as vecenv:
+def test_steps_of_an_asynchronous_vector_are_for_the_slots_that_are_ready(tmp_path: Path) -> None:
+    with Multiprocessing(
+        lambda: Gated(tmp_path), 2, 2, mode="async", surplus_envs=1, **FORK
+    ) as vecenv:
+        assert len(vecenv.reset(seed=0)) == 2
+        held, other = np.arange(3)[vecenv.slots].tolist()
+        actions = [1, 0]
+        for turn in range(1, 5):
+            observations, rewards, dones, infos = vecenv.step(actions)
+            assert (len(rewards), len(dones), len(infos)) == (2, 2, 2)
+            counts = dict(zip(np.arange(3)[vecenv.slots], observations[:, 0], strict=True))
+            assert counts == {other: turn, 3 - held - other: turn - 1}
+            actions = [0, 0]
+        (tmp_path / "1").touch()
+
+
+def test_a_reset_does_not_wait_for_the_slowest_either(tmp_path: Path) -> None:
+    def wait() -> None:
+        while not (tmp_path / "gate").exists():
+            time.sleep(0.002)
+
+    def creator() -> Any:
+        return FaultyStart(wait, tmp_path / "taken")
+
+    with Multiprocessing(creator, 2, 2, mode="async", surplus_envs=1, **FORK) as vecenv:
+        vecenv.reset(seed=5)
+        ready = np.arange(3)[vecenv.slots].tolist()
+        for turn in range(1, 4):
+            assert vecenv.step([0, 0])[0][:, 0].tolist() == [turn, turn]
+            assert np.arange(3)[vecenv.slots].tolist() == ready
+        (tmp_path / "gate").touch()
+        held = 3 - sum(ready)
+        while held not in np.arange(3)[vecenv.slots]:
+            observations, rewards, dones, _ = vecenv.step([0, 0])
+        row = np.arange(3)[vecenv.slots].tolist().index(held)
+        with Serial(Faulty, 3) as serial:
+            assert (observations[row] == serial.reset(seed=5)[held]).all()
+        assert (rewards[row], dones[row]) == (0, False)
+
+
+def test_what_an_asynchronous_reset_hands_over_is_what_recv_does() -> None:
+    with Multiprocessing(Walk, 2, 2, mode="async", surplus_envs=2, **FORK) as vecenv:
+        first = np.array(vecenv.reset(seed=0))
+        slots = np.arange(4)[vecenv.slots]
+        batch = vecenv.recv()
+        assert (np.arange(4)[batch.slots] == slots).all()
+        assert (batch.observations == first).all()
         vecenv.reset(seed=0)
-        with pytest.raises(UsageError, match="`surplus_envs` do not wait for"):
-            vecenv.step([0, 0])
-        with pytest.raises(UsageError, match="`recv` must be called before `send`"):
+        vecenv.send([0, 0])  # for the slots that `reset` handed over
+        assert len(vecenv.recv().rewards) == 2
+
+
+def test_a_mix_in_sees_the_steps_of_an_asynchronous_vector() -> None:
+    class Counting(Multiprocessing):
+        count = 0
+
+        def step(self, actions: Any) -> Any:
+            self.count += 1
+            return super().step(actions)
+
+    with Counting(Walk, 2, 2, mode="async", surplus_envs=2, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+        for _ in range(5):
+            batch = vecenv.recv()
+            assert len(batch.rewards) == len(batch.observations) == 2
+            assert (batch.observations == vecenv.observations[batch.slots]).all()
             vecenv.send([0, 0])
+        assert vecenv.count == 5
 
 
 def test_a_reset_begins_anew_while_envs_step() -> None:
@@ -1034,6 +1105,65 @@ def test_more_workers_than_cores_are_allowed_with_a_warning() -> None:
         warnings.simplefilter("error")
         with Multiprocessing(Faulty, 2, 1, **FORK):
             pass
+
+
+def wake_ups(pids: list[int]) -> list[int]:
+    """Return how often this thread, and each of these processes, has slept so far."""
+    own = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    return [own, *(psutil.Process(pid).num_ctx_switches().voluntary for pid in pids)]
+
+
+def test_a_turn_wakes_every_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pufferlib.vectorization.multiprocessing.usable_cores", lambda: 2)
+    steps = 200
+    with pytest.warns(UserWarning, match="3 workers share 2 cores"):
+        vecenv = Multiprocessing(lambda: Walk(say=False), 6, 3, **FORK)
+    with vecenv:
+        vecenv.reset(seed=0)
+        vecenv.step([0] * 6)
+        start, before = time.perf_counter(), wake_ups(vecenv.worker_pids)
+        for _ in range(steps):
+            vecenv.step([0] * 6)
+        looks = (time.perf_counter() - start) / 0.02  # at the launcher, during long waits
+        after = wake_ups(vecenv.worker_pids)
+    assert all(b - a <= 1.2 * steps + looks + 20 for a, b in zip(before, after))
+
+
+@pytest.mark.parametrize(("cores", "may_spin"), [(1, False), (2, False), (3, True)])
+def test_processes_spin_only_where_each_has_a_core(
+    cores: int, may_spin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+
+    class Rows(SharedRows):
+        def __init__(self, facts: Any, slots: int, workers: int, spin_us: int) -> None:
+            super().__init__(facts, slots, workers, spin_us)
+            given.append(spin_us)
+
+    module = "pufferlib.vectorization.multiprocessing"
+    monkeypatch.setattr(f"{module}.usable_cores", lambda: cores)
+    monkeypatch.setattr(f"{module}.SharedRows", Rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        vecenv = Multiprocessing(Faulty, 2, 2, **FORK)
+    with vecenv:
+        vecenv.reset(seed=0)
+        for _ in range(100):
+            vecenv.step(NOTHING)
+        assert vecenv._binding(0, 1)[0].spin_us == given[0]
+    assert [us > 0 for us in given] == [may_spin]
+
+
+def test_a_call_wakes_workers_that_wait_for_a_turn() -> None:
+    with Multiprocessing(lambda: NativeEnv("bandit"), 4, 2, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+        taken = []
+        for _ in range(10):
+            vecenv.step(0)
+            start = time.perf_counter()
+            vecenv.snapshot()
+            taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.1  # workers look at their channels every 0.25 s by themselves
 
 
 class Counting(Faulty):

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -249,26 +250,36 @@ def test_nothing_waits_for_the_slowest_unless_it_hangs(connected: None) -> None:
     vecenv = Ray(Fickle, 2, 2, mode="async", surplus_envs=1, timeout=30)
     assert (vecenv.num_envs, vecenv.surplus_envs, vecenv.num_agents) == (2, 1, 6)
     assert vecenv.batch_slots == 4
-    vecenv.reset(seed=0)
-    batch = vecenv.recv()
-    assert batch.slots == slice(0, 4)
-    with pytest.raises(UsageError, match="surplus_envs=0"):
-        vecenv.step(np.zeros(4, np.int32))
-    vecenv.send(np.array([HANG, 0, 0, 7 % 5]))  # env 0 hangs
-    for turn in range(1, 4):
+    first = vecenv.reset(seed=0)
+    assert [first[id].shape for id in ("a", "b")] == [(2, 2), (2, 2)]
+    assert (np.arange(6)[vecenv.recv().slots] == np.arange(6)[vecenv.slots]).all()
+    held, other = np.arange(6)[vecenv.slots][::2].tolist()  # the first slots of two envs
+    observations, _, dones, _ = vecenv.step(np.array([HANG, 0, 0, 7 % 5]))
+    last = 0 + 2 + 4 - held - other
+    order = sorted([other, last])
+    counts = [int(each == other) for each in order]
+    assert np.arange(6)[vecenv.slots][::2].tolist() == order
+    assert observations["a"][:, 0].tolist() == observations["b"][:, 0].tolist() == counts
+    assert [len(dones[id]) for id in ("a", "b")] == [2, 2]
+    vecenv.send(np.zeros(4, np.int32))
+    for turn in range(2, 4):
         batch = vecenv.recv()
-        assert isinstance(batch.slots, slice)
-        assert batch.slots == slice(2, 6)  # envs 1 and 2
-        assert batch.observations[:, 0].tolist() == [turn, turn, turn - 1, turn - 1]
-        assert [info.get("ticks") for info in batch.infos] == [turn, None, turn - 1 or None, None]
+        assert np.arange(6)[batch.slots][::2].tolist() == order
+        counts = [turn if each == other else turn - 1 for each in order]
+        assert batch.observations[::2, 0].tolist() == counts
+        assert batch.observations[1::2, 0].tolist() == counts
+        ticks = [info.get("ticks") for info in batch.infos]
+        assert ticks == [counts[0], None, counts[1], None]
         vecenv.send(np.zeros(4, np.int32))
     vecenv.recv()
-    vecenv.send(np.array([0, 0, HANG, 0]))  # and env 2: one is not enough for a batch
+    vecenv.send(np.array([0, 0, HANG, 0]))  # and another: one is not enough for a batch
     vecenv._timeout = 0.5
     with pytest.raises(WorkerError) as caught:
         vecenv.recv()
-    assert str(caught.value) == "worker 0 (env 0) did not finish `step` within 0.5 s (`timeout`)."
-    assert (caught.value.worker, caught.value.envs) == (0, range(0, 1))
+    env = held // 2
+    said = f"worker {env} (env {env}) did not finish `step` within 0.5 s (`timeout`)."
+    assert str(caught.value) == said
+    assert (caught.value.worker, caught.value.envs) == (env, range(env, env + 1))
 
 
 def test_what_cannot_begin_says_why() -> None:
@@ -294,6 +305,54 @@ class Failing(Fickle):
 
     def __init__(self) -> None:
         raise OSError("no display")
+
+
+LISTENERS = """
+import sys
+from pathlib import Path
+import psutil
+from ray_cluster import ATTEMPTS, spare_a_grammar
+spare_a_grammar(Path(sys.argv[1]))
+from pufferlib.errors import PufferError
+from pufferlib.native import NativeEnv
+from pufferlib.vectorization import Ray
+
+for attempt in range(ATTEMPTS):
+    try:
+        vecenv = Ray(lambda: NativeEnv("cartpole"), 1, 1)
+        break
+    except PufferError:  # Ray waits for 30 s for a process of its own, and no longer
+        if attempt == ATTEMPTS - 1:
+            raise
+with vecenv:
+    vecenv.reset(seed=0)
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        for each in process.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN:
+                print(each.laddr.ip)
+"""
+
+
+def test_a_cluster_of_its_own_listens_on_loopback_only(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    variables = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # its sockets need a short path
+        done = subprocess.run(
+            [sys.executable, "-c", LISTENERS, tmp_path],
+            env={
+                **variables,
+                "PYTHONPATH": str(Path(__file__).parent),
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_TMPDIR": folder,  # else it joins the cluster of another test of this moment
+            },
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+        )
+    assert done.returncode == 0, done.stderr
+    addresses = done.stdout.split()
+    assert len(addresses) >= 3  # of the driver, the server of the cluster, the node
+    assert {each.removeprefix("::ffff:") for each in addresses} == {"127.0.0.1"}
 
 
 def test_a_connection_of_its_own_ends_with_the_last_vector(disconnected: None) -> None:

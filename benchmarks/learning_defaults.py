@@ -1,0 +1,256 @@
+"""How well `PuffeRL(pufferlib.make(NAME))` learns as a newcomer types it, beside Stable-Baselines3.
+
+    python benchmarks/learning.py --defaults                      every environment and contestant
+    python benchmarks/learning.py --defaults gym-CartPole-v1 --seeds 3 --who ours sb3
+
+Contestants:
+
+    ours        PuffeRL(pufferlib.make(NAME)) and nothing else
+    puffer      `puffer train NAME`, stopped at the same number of steps
+    sb3         PPO("MlpPolicy", NAME) of Stable-Baselines3, and nothing else
+    ours-equal  the settings of EQUAL: SB3's but for 8 envs and larger minibatches
+    sb3-equal   the same, with rewards normalised as ours are: VecNormalize(norm_obs=False)
+
+Each seed is a process of its own with one thread. `return` is the mean over the last 100 episodes
+of training at the end of the budget; `reached` is the first step at which that mean was at the
+mark. Rows are kept in benchmarks/results/defaults.json as they come; those that are there are not
+run again unless `--again` asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bars import cpu_model, say
+from learning import Row, read_log, store
+
+RESULTS = Path(__file__).resolve().parent / "results" / "defaults.json"
+WINDOW = 100  # episodes
+EQUAL = {
+    "num_envs": 8,
+    "batch_size": 2048,
+    "minibatch_size": 256,
+    "n_epochs": 10,
+    "learning_rate": 3e-4,
+    "anneal_lr": False,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "ent_coef": 0.0,
+}
+
+
+class Budget(NamedTuple):
+    """Steps of a run, and the return that its last episodes must have, where there is a bar."""
+
+    steps: int
+    mark: float | None = None
+
+
+BUDGETS = {
+    "gym-CartPole-v1": Budget(150_000, 475),
+    "gym-Acrobot-v1": Budget(150_000, -100),
+    "gym-Pendulum-v1": Budget(200_000, -250),
+    "gym-LunarLander-v3": Budget(400_000, 150),
+    "gym-MountainCarContinuous-v0": Budget(120_000),
+    "gym-BipedalWalker-v3": Budget(100_000),
+    "gym-Taxi-v4": Budget(60_000),
+    "gym-FrozenLake-v1": Budget(60_000),
+}
+
+
+class Returns:
+    """The returns of finished episodes, and when their mean was first at the mark."""
+
+    def __init__(self, mark: float | None) -> None:
+        self.mark, self.reached = mark, None
+        self.last: deque[float] = deque(maxlen=WINDOW)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the last WINDOW episodes; None where fewer have ended."""
+        return statistics.fmean(self.last) if len(self.last) == WINDOW else None
+
+    def note(self, episode_return: float, steps: int) -> None:
+        """Add an episode that ended after `steps` steps of training."""
+        self.last.append(float(episode_return))
+        mean = self.mean
+        if self.reached is None and self.mark is not None and mean is not None:
+            self.reached = steps if mean >= self.mark else None
+
+
+def train_ours(name: str, seed: int, returns: Returns, steps: int, **settings: Any) -> None:
+    """Train with PuffeRL in this process."""
+    import pufferlib
+
+    num_envs = settings.pop("num_envs", None)
+    sizes = {} if num_envs is None else {"num_envs": num_envs}
+    with pufferlib.make(name, **sizes) as vecenv:
+        trainer = pufferlib.PuffeRL(vecenv, seed=seed, torch_threads=1, dashboard="off", **settings)
+        receive = vecenv.recv
+
+        def recv() -> Any:
+            batch = receive()
+            for info in batch.infos:
+                if "episode" in info:
+                    returns.note(info["episode"]["r"], trainer.steps)
+            return batch
+
+        vecenv.recv = recv
+        while trainer.steps < steps:
+            trainer.evaluate()
+            trainer.train()
+
+
+def train_puffer(name: str, seed: int, returns: Returns, steps: int) -> None:
+    """Train by the command line, and stop it at the end of the budget."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pufferlib", "train", name, f"--train.seed={seed}"]
+        command += [f"--train.run-dir={folder}", "--train.torch-threads=1"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            while process.poll() is None:
+                time.sleep(1)
+                log = [
+                    row for path in Path(folder).glob("*/metrics.jsonl") for row in read_log(path)
+                ]
+                if log and log[-1]["steps"] >= steps:
+                    break
+        finally:
+            process.kill()
+            process.wait()
+    rows = [row for row in log if row["steps"] <= steps and row.get("mean_reward") is not None]
+    for row in rows:  # the log has the mean of the last episodes
+        if returns.reached is None and returns.mark is not None:
+            returns.reached = row["steps"] if row["mean_reward"] >= returns.mark else None
+    returns.last.extend([rows[-1]["mean_reward"]] * WINDOW)
+
+
+def train_sb3(name: str, seed: int, returns: Returns, steps: int, equal: bool) -> None:
+    """Train with Stable-Baselines3 in this process."""
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    class Note(BaseCallback):
+        def _on_step(self) -> bool:
+            for info in self.locals["infos"]:
+                if "episode" in info:
+                    returns.note(info["episode"]["r"], self.num_timesteps)
+            return True
+
+    torch.set_num_threads(1)
+    env_id, env = name.removeprefix("gym-"), None
+    settings: dict[str, Any] = {}
+    if equal:
+        env = VecNormalize(make_vec_env(env_id, n_envs=8, seed=seed), norm_obs=False)
+        same = ("n_epochs", "learning_rate", "gamma", "gae_lambda", "ent_coef")
+        settings = {"n_steps": 256, "batch_size": 256, **{key: EQUAL[key] for key in same}}
+    model = PPO("MlpPolicy", env or env_id, seed=seed, device="cpu", **settings)
+    model.learn(steps, callback=Note())
+
+
+def run_one(name: str, who: str, seed: int) -> Row:
+    """Train once in this process and return the row."""
+    budget, load, began = BUDGETS[name], os.getloadavg()[0], time.perf_counter()
+    returns = Returns(budget.mark)
+    if who == "puffer":
+        train_puffer(name, seed, returns, budget.steps)
+    elif who.startswith("sb3"):
+        train_sb3(name, seed, returns, budget.steps, who == "sb3-equal")
+    else:
+        equal = EQUAL if who == "ours-equal" else {}
+        train_ours(name, seed, returns, budget.steps, **equal)
+    return {
+        "env": name,
+        "who": who,
+        "seed": seed,
+        "steps": budget.steps,
+        "return": None if returns.mean is None else round(returns.mean, 2),
+        "reached": returns.reached,
+        "seconds": round(time.perf_counter() - began, 1),
+        "load": round(load, 1),
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": cpu_model(),
+    }
+
+
+def report(rows: Sequence[Row], names: Sequence[str], contestants: Sequence[str]) -> bool:
+    """Print the means over seeds, a line for each environment; return whether all marks are met."""
+    say(f"\n{'env':<30}{'steps':>8}{'mark':>8}" + "".join(f"{who:>16}" for who in contestants))
+    everything_met = True
+    for name in names:
+        budget = BUDGETS[name]
+        mark = "-" if budget.mark is None else f"{budget.mark:g}"
+        line = f"{name:<30}{budget.steps // 1000:>7}k{mark:>8}"
+        for who in contestants:
+            own = [row for row in rows if (row["env"], row["who"]) == (name, who)]
+            known = [row["return"] for row in own if row["return"] is not None]
+            line += f"{statistics.fmean(known):>12.1f} ({len(known)})" if known else f"{'-':>16}"
+            if who in ("ours", "puffer") and budget.mark is not None:
+                everything_met &= bool(own) and all(row["reached"] is not None for row in own)
+        say(line)
+    return everything_met
+
+
+WHO = ("ours", "puffer", "sb3", "ours-equal", "sb3-equal")
+
+
+def main() -> int:
+    """Run the command line; exit code 1 means that a seed of ours missed its mark."""
+    parser = argparse.ArgumentParser(description="defaults beside Stable-Baselines3's")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all if not given")
+    parser.add_argument("--defaults", action="store_true", help="this comparison")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")
+    parser.add_argument("--who", nargs="+", choices=WHO, default=list(WHO))
+    parser.add_argument("--again", action="store_true", help="also run what is known")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    names = options.names or list(BUDGETS)
+    for name in names:
+        if name not in BUDGETS:
+            parser.error(f"no environment `{name}` in the table; there are {', '.join(BUDGETS)}")
+    if options.one:
+        print(json.dumps(run_one(names[0], options.who[0], options.seeds)))
+        return 0
+
+    def known() -> dict[str, Row]:
+        if not options.results.exists():
+            return {}
+        return {
+            f"{row['env']} {row['who']} {row['seed']}": row
+            for row in json.loads(options.results.read_text(encoding="utf-8"))["rows"]
+        }
+
+    for name in names:
+        for who in options.who:
+            for seed in range(1, options.seeds + 1):
+                key = f"{name} {who} {seed}"
+                if key in known() and not options.again:
+                    continue
+                command = [sys.executable, __file__, name, "--one"]
+                command += ["--who", who, "--seeds", str(seed)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                row = json.loads(done.stdout.splitlines()[-1])
+                say(f"{key}: {row['return']}, mark reached at {row['reached']}")
+                rows = {**known(), key: row}  # read again: another process may have added some
+                store(options.results, {"rows": [rows[each] for each in sorted(rows)]})
+    rows = list(known().values())
+    return 0 if report(rows, names, options.who) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+// waiting.h - what every wait of the core is made of: a pause, a clock, and sleep on a word.
+#ifndef PUF_WAITING_H
+#define PUF_WAITING_H
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#define PUF_ANYONE UINT32_MAX  // the bits of a sleeper that every wake-up concerns
+
+static inline void puf_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static inline int64_t puf_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// Sleeps while the word is `seen`, until `deadline_ns` of the clock above or a wake-up for one of
+// `bits`. Returns ETIMEDOUT, EINTR or 0: after 0 the caller looks again, whatever ended the sleep.
+static inline int puf_sleep_on(atomic_uint* word, uint32_t seen, uint32_t bits,
+                               int64_t deadline_ns) {
+#if defined(__linux__)
+    struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    if (!syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, &deadline, NULL, bits)) return 0;
+    return errno == ETIMEDOUT || errno == EINTR ? errno : 0;
+#else
+    struct timespec moment = {0, 50000};
+    (void)word, (void)seen, (void)bits;
+    nanosleep(&moment, NULL);
+    return puf_now_ns() < deadline_ns ? 0 : ETIMEDOUT;
+#endif
+}
+
+// Wakes all who sleep on the word, in any process, with one of `bits`.
+static inline void puf_wake(atomic_uint* word, uint32_t bits) {
+#if defined(__linux__)
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, bits);
+#else
+    (void)word, (void)bits;
+#endif
+}
+
+#endif

@@ -1,0 +1,82 @@
+"""Guards: rows with bytes around them that show what an env has written outside of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.buffers import ALIGNMENT, Buffers
+
+_PATTERN = 0x2B  # no bool, and as a float so small (6e-13) that adding a reward changes it
+_MAX_GAP = 4096  # bytes
+_APART = ("observations", "action_masks")  # what an agent writes through a pointer to its own row
+
+
+class Guards:
+    """Copies of `buffers` with guard bytes before and after each array.
+
+    Rows of observations and action masks also have guard bytes between them. An env that is bound
+    to `self.buffers` may write anything but those bytes; `overrun` says where it did.
+    """
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._arrays: dict[str, _Guarded] = {}
+        copies: dict[str, Any] = {}
+        for field in fields(buffers):
+            array = getattr(buffers, field.name)
+            copies[field.name] = None
+            if array is not None:
+                guarded = _Guarded(array, apart=field.name in _APART)
+                copies[field.name], self._arrays[field.name] = guarded.array, guarded
+        self.buffers = Buffers(**copies)
+
+    def overrun(self) -> str | None:
+        """Return what was written outside of a row, in words; None if nothing was."""
+        for name, guarded in self._arrays.items():
+            found = guarded.overrun()
+            if found is not None:
+                return f"must write only the {found[0]} of `{name}`, but wrote {found[1]}."
+        return None
+
+
+class _Guarded:
+    """One array between guard bytes, with its rows apart or side by side."""
+
+    def __init__(self, array: NDArray[Any], apart: bool) -> None:
+        self._row = array[0].nbytes
+        gap = -(-min(self._row, _MAX_GAP) // ALIGNMENT) * ALIGNMENT
+        self._stride = self._row + (gap if apart else 0)
+        size = gap + len(array) * self._stride + gap
+        memory = np.full(size + ALIGNMENT, _PATTERN, dtype=np.uint8)
+        self._memory = memory[-memory.ctypes.data % ALIGNMENT :][:size]
+        self._starts = gap + self._stride * np.arange(len(array))  # of the rows
+        self.array: NDArray[Any] = np.ndarray(
+            array.shape,
+            array.dtype,
+            buffer=self._memory,
+            offset=gap,
+            strides=(self._stride, *array.strides[1:]),
+        )
+        self._is_guard = np.ones(size, dtype=np.bool_)
+        for start in self._starts:
+            self._is_guard[start : start + self._row] = False
+        self.array[...] = array
+
+    def overrun(self) -> tuple[str, str] | None:
+        """Return the row that was left and by how much, or None."""
+        touched = np.flatnonzero((self._memory != _PATTERN) & self._is_guard)
+        if not len(touched):
+            return None
+        ends = self._starts + self._row
+        slot = int(np.searchsorted(ends, touched[0], side="right")) - 1  # the last row before it
+        after = self._starts[slot + 1] if slot + 1 < len(ends) else len(self._memory)
+        here = touched[touched < after]
+        if slot < 0 or (slot + 1 < len(ends) and after - here[-1] <= here[0] - ends[slot]):
+            slot, count, side = slot + 1, int(after - here[0]), "before"
+        else:
+            count, side = int(here[-1] - ends[slot]) + 1, "past"
+        noun = "byte" if count == 1 else "bytes"
+        return f"{self._row} bytes of agent {slot}'s row", f"{count} {noun} {side} it"

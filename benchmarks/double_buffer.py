@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pufferlib.system import usable_cores
 from pufferlib.vectorization import Threads
-from pufferlib.vectorization.machine import usable_cores
 
 
 def compute(seconds: float) -> None:

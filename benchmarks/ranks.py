@@ -68,7 +68,7 @@ def exchange(rounds: int) -> None:
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-    from pufferlib.distributed import join_world, leave_world
+    from pufferlib.distributed.world import join_world, leave_world
 
     world = join_world("cpu")
     torch.set_num_threads(1)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib import native
-from pufferlib.recurrent import make_core, reset_state
+from pufferlib.policies.recurrent import make_core, reset_state
 
 HORIZON, SHARE = 32, 0.03
 OURS = ("lstm", "gru", "mingru", "transformer")

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from pufferlib.adapters import to_gymnasium as to_gymnasium
     from pufferlib.adapters import to_pettingzoo as to_pettingzoo
     from pufferlib.adapters import to_sb3 as to_sb3
-    from pufferlib.checking import check_env as check_env
+    from pufferlib.checks import check_env as check_env
     from pufferlib.env import PufferEnv as PufferEnv
     from pufferlib.env import Wrapper as Wrapper
-    from pufferlib.evaluation import evaluate_policy as evaluate_policy
     from pufferlib.loggers import JsonlLogger as JsonlLogger
     from pufferlib.loggers import NeptuneLogger as NeptuneLogger
     from pufferlib.loggers import NoLogger as NoLogger
     from pufferlib.loggers import TensorboardLogger as TensorboardLogger
     from pufferlib.loggers import WandbLogger as WandbLogger
-    from pufferlib.playing import load as load
     from pufferlib.registry import emulate as emulate
     from pufferlib.registry import list_envs as list_envs
     from pufferlib.registry import make as make
     from pufferlib.registry import register as register
-    from pufferlib.trainer import PuffeRL as PuffeRL
+    from pufferlib.runs.evaluation import evaluate_policy as evaluate_policy
+    from pufferlib.runs.loading import load as load
+    from pufferlib.training.trainer import PuffeRL as PuffeRL
 
 __version__ = "0.1.0"
 
@@ -45,16 +45,16 @@ _HOMES = {
     "JsonlLogger": "loggers",
     "NeptuneLogger": "loggers",
     "NoLogger": "loggers",
-    "PuffeRL": "trainer",
+    "PuffeRL": "training.trainer",
     "PufferEnv": "env",
     "TensorboardLogger": "loggers",
     "WandbLogger": "loggers",
     "Wrapper": "env",
-    "check_env": "checking",
+    "check_env": "checks",
     "emulate": "registry",
-    "evaluate_policy": "evaluation",
+    "evaluate_policy": "runs.evaluation",
     "list_envs": "registry",
-    "load": "playing",
+    "load": "runs.loading",
     "make": "registry",
     "register": "registry",
     "to_gymnasium": "adapters",

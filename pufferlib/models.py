@@ -21,17 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Normal, TransformedDistribution
 
-from pufferlib.distributions import Squash, middle_and_reach
 from pufferlib.errors import UsageError, did_you_mean
-from pufferlib.pytorch import (
-    Observations,
-    RecurrentWrapper,
-    feature_size,
-    layer_init,
-    policy_spaces,
-    unflatten_observations,
-)
-from pufferlib.recurrent import make_core
+from pufferlib.policies.distributions import Squash, middle_and_reach
+from pufferlib.policies.observations import Observations, policy_spaces, unflatten_observations
+from pufferlib.policies.recurrent import make_core
+from pufferlib.policies.recurrent_wrapper import RecurrentWrapper, feature_size
+from pufferlib.pytorch import layer_init
 from pufferlib.spaces import (
     Leaf,
     ObservationLayout,

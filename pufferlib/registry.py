@@ -21,7 +21,7 @@ from pufferlib import config
 from pufferlib.emulation import creator_of
 from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted, unknown_name
 from pufferlib.native import NativeCreator
-from pufferlib.ocean.environment import OCEAN_REGISTRY
+from pufferlib.ocean import OCEAN_REGISTRY
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -273,8 +273,8 @@ def _vecenv(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> 
 
 def _best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
     """Choose: threads for C envs; for others processes, if asked for by an option or worth it."""
+    from pufferlib.system import usable_cores
     from pufferlib.vectorization.creators import can_run
-    from pufferlib.vectorization.machine import usable_cores
     from pufferlib.vectorization.measuring import step_seconds_apart
 
     if isinstance(recipe.entry_point, NativeCreator):

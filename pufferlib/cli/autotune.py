@@ -18,7 +18,7 @@ from pufferlib.cli.printing import print_table, progress
 from pufferlib.errors import UsageError
 
 if TYPE_CHECKING:
-    from pufferlib.autotune import Report
+    from pufferlib.bench.autotune import Report
 
 
 def main(words: list[str]) -> int:
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     options, overrides = parser.parse(words)
     check_output(options, "write")
     check_counts(options, "num_envs")
-    from pufferlib.autotune import DEFAULT_SECONDS, autotune, write_settings
+    from pufferlib.bench.autotune import DEFAULT_SECONDS, autotune, write_settings
     from pufferlib.registry import find_or_load
 
     see_working_folder(options.name)
@@ -59,7 +59,7 @@ def main(words: list[str]) -> int:
 
 
 def _print_tuning(report: Report, path: str | None) -> None:
-    from pufferlib.autotune import spell_bytes, spell_seconds
+    from pufferlib.bench.autotune import spell_bytes, spell_seconds
 
     cost = report.cost
     facts = {

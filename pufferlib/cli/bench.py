@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     options, overrides = parser.parse(words)
     check_counts(options, "num_envs", "threads")
     if options.name == "emulation":
-        from pufferlib.benchmark import bench_emulation
+        from pufferlib.bench import bench_emulation
 
         seconds = 3 if options.seconds is None else options.seconds
         costs = bench_emulation(num_envs=options.num_envs, seconds=seconds)
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     if options.name == "vec":
         return _bench_vec(options.threads, options.seconds, options.json)
     config = load_config(options.name, overrides, options.config, packaged=options.mode == "train")
-    from pufferlib.benchmark import bench_sim, bench_train
+    from pufferlib.bench import bench_sim, bench_train
 
     if options.mode == "sim":
         result = bench_sim(
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
 
 
 def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int:
-    from pufferlib.benchmark import bench_vec
+    from pufferlib.bench import bench_vec
 
     with progress("puffer bench vec") as tell:
         result = bench_vec(

@@ -26,8 +26,8 @@ from pufferlib.config import Config
 from pufferlib.errors import UsageError, quoted
 
 if TYPE_CHECKING:
-    from pufferlib.checkpoint import Checkpoint
-    from pufferlib.playing import LoadedPolicy
+    from pufferlib.runs.checkpoint import Checkpoint
+    from pufferlib.runs.loading import LoadedPolicy
     from pufferlib.vectorization import VectorEnv
 
 
@@ -61,8 +61,8 @@ def main(words: list[str]) -> int:
     sizes = {"num_envs": slots, "num_workers": None, "envs_per_worker": None}
     whole = {"mode": "sync", "surplus_envs": 0, "double_buffer": False}  # each env in its turn
     with make_vecenv(config, **sizes, **whole) as vecenv:
-        from pufferlib import checkpoint
-        from pufferlib.evaluation import evaluate_policy
+        from pufferlib.runs import checkpoint
+        from pufferlib.runs.evaluation import evaluate_policy
 
         saved = checkpoint.load(chosen)
         loaded = _policy(saved, chosen, config, vecenv)
@@ -117,8 +117,8 @@ def _config_of(run: runs.Run, name: str) -> Config:
 
 def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) -> LoadedPolicy:
     from pufferlib.models import make_policy
-    from pufferlib.playing import restored
-    from pufferlib.pytorch import policy_spaces
+    from pufferlib.policies.observations import policy_spaces
+    from pufferlib.runs.loading import restored
 
     if "spaces" in saved.facts:
         return restored(saved, path)

@@ -23,7 +23,7 @@ from pufferlib.runs import LOG, Run
 
 if TYPE_CHECKING:
     from pufferlib.loggers import Logger
-    from pufferlib.trainer import PuffeRL
+    from pufferlib.training.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def fit(
     import torch
 
     from pufferlib.models import make_policy
-    from pufferlib.trainer import PuffeRL
+    from pufferlib.training.trainer import PuffeRL
 
     _check_policy(config, vecenv)
     torch.manual_seed(config.train.seed)
@@ -111,8 +111,8 @@ def _check_policy(config: Config, vecenv: VectorEnv) -> None:
     """Raise where the default policy is too large for the memory; only large ones are asked."""
     import torch
 
-    from pufferlib.memory import check_policy
     from pufferlib.models import make_policy
+    from pufferlib.system import check_policy
 
     policy = config.policy
     width = policy.hidden_size or 128

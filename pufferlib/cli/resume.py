@@ -13,10 +13,10 @@ from pufferlib.cli.arguments import Parser, check_output, env_id, is_given, make
 from pufferlib.cli.fit import announce, first_sound, fit, num_slots
 from pufferlib.config import Config, Override
 from pufferlib.errors import UnknownNameError, UsageError, one_line, quoted
-from pufferlib.memory import check_batch
+from pufferlib.system import check_batch
 
 if TYPE_CHECKING:
-    from pufferlib.trainer import PuffeRL
+    from pufferlib.training.trainer import PuffeRL
 
 # What a run may have anew when it goes on: its budget, and where and how it is shown and kept.
 _MAY_CHANGE = {
@@ -107,7 +107,7 @@ def _extended(config: Config, overrides: list[Override]) -> Config:
 
 def _first_to_extend(paths: list[Path], config: Config) -> Path:
     """Return the first checkpoint that can be read; its run must not be over."""
-    from pufferlib import checkpoint
+    from pufferlib.runs import checkpoint
 
     def counters(path: Path) -> tuple[int, int]:
         facts = checkpoint.load(path).facts

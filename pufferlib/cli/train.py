@@ -13,11 +13,11 @@ from pufferlib.cli.arguments import Parser, check_output, is_native, load_config
 from pufferlib.cli.fit import announce, first_sound, fit, num_slots
 from pufferlib.config import Config
 from pufferlib.errors import PufferError, UsageError, quoted
-from pufferlib.memory import check_batch
 from pufferlib.runs import LOG
+from pufferlib.system import check_batch
 
 if TYPE_CHECKING:
-    from pufferlib.trainer import PuffeRL
+    from pufferlib.training.trainer import PuffeRL
 
 
 def main(words: list[str]) -> int:
@@ -76,7 +76,7 @@ def _new_or_restarted(config: Config) -> tuple[runs.Run, list[Path]]:
     launch = runs.launch_id()
     if launch is None:
         return runs.create(config), []
-    from pufferlib.distributed import join_world
+    from pufferlib.distributed.world import join_world
 
     world = join_world(config.train.device)
     run: runs.Run | None = None

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib import checkpoint
-from pufferlib.distributed import ALONE, SlotGenerator
+from pufferlib.distributed.world import ALONE, SlotGenerator
 from pufferlib.episodes import RESERVED, EpisodeTracker, Infos, info_at
 from pufferlib.errors import UsageError
-from pufferlib.pytorch import map_state, policy_spaces, unwrapped
+from pufferlib.policies.calling import unwrapped
+from pufferlib.policies.observations import policy_spaces
+from pufferlib.policies.recurrent import map_state
+from pufferlib.runs import checkpoint
 from pufferlib.selfplay.games import LATEST, Games, Sides, check_games
 from pufferlib.selfplay.opponents import Opponents
 from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Pool, Result

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from pufferlib import checkpoint
 from pufferlib.config import TrainConfig
-from pufferlib.distributed import ALONE, World
+from pufferlib.distributed.world import ALONE, World
 from pufferlib.errors import CheckpointError, UsageError, one_line
+from pufferlib.runs import checkpoint
 from pufferlib.selfplay.env import SelfPlay
 from pufferlib.selfplay.pool import START_RATING, Normalise
 from pufferlib.vectorization import VectorEnv

@@ -11,20 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pufferlib import checkpoint
-from pufferlib.distributed import SlotGenerator, World
-from pufferlib.distributions import Squash
+from pufferlib.distributed.world import SlotGenerator, World
 from pufferlib.errors import CheckpointError
-from pufferlib.pytorch import (
-    PolicyOutput,
-    PolicySpaces,
-    State,
-    env_actions,
-    map_state,
-    policy_step,
-    reset_state,
-    sample,
-)
+from pufferlib.policies.calling import policy_step
+from pufferlib.policies.distributions import PolicyOutput, Squash, env_actions, sample
+from pufferlib.policies.observations import PolicySpaces
+from pufferlib.policies.recurrent import State, map_state, reset_state
+from pufferlib.runs import checkpoint
 from pufferlib.selfplay.pool import Member
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pufferlib import checkpoint
-from pufferlib.distributed import World
+from pufferlib.distributed.world import World
 from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.runs import checkpoint
 
 START_RATING = 1000.0
 RATING_STEP = 8.0  # how far one game moves a rating; small, since there are very many games

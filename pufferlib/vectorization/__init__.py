@@ -6,4 +6,14 @@ from pufferlib.vectorization.ray import Ray
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
 
-__all__ = ["Batch", "Multiprocessing", "Ray", "Serial", "Threads", "VectorEnv"]
+__all__ = [
+    "Batch",
+    "Multiprocessing",
+    "Ray",
+    "Serial",
+    "Threads",
+    "VectorEnv",
+    "creators",
+    "measuring",
+    "threads",
+]

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from pufferlib.errors import UsageError
-from pufferlib.vectorization.machine import has_workers
+from pufferlib.system import has_workers
 
 
 def can_run(env_creator: Callable[[], Any]) -> bool:

@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from pufferlib import native
 from pufferlib.episodes import EpisodeStats, Infos, finished
 from pufferlib.errors import PufferError, UsageError, WorkerError
+from pufferlib.system import check_descriptors, has_workers, usable_cores
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
 from pufferlib.vectorization.creators import pickled
-from pufferlib.vectorization.launcher import GRACE_SECONDS
-from pufferlib.vectorization.machine import check_descriptors, has_workers, usable_cores
+from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
+from pufferlib.vectorization.processes.shared_memory import SharedRows
+from pufferlib.vectorization.processes.team import Clock, LostWorkerError, Team, rebuilt
+from pufferlib.vectorization.processes.worker import ENDED, INTERRUPTED, TURN, Binding
 from pufferlib.vectorization.shard import Facts, check_agent_ids
-from pufferlib.vectorization.shared import SharedRows
 from pufferlib.vectorization.sizes import check_options, unit_ranges
-from pufferlib.vectorization.team import Clock, LostWorkerError, Team, rebuilt
-from pufferlib.vectorization.worker import ENDED, INTERRUPTED, TURN, Binding
 
 DEFAULT_TIMEOUT = 120.0
 _SPIN_US = 5000  # how long to look at a flag before sleeping, where all processes have a core

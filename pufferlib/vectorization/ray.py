@@ -28,11 +28,11 @@ from pufferlib.errors import EnvError, MissingExtraError, PufferError, UsageErro
 from pufferlib.spaces import action_layout, action_values
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv
 from pufferlib.vectorization.multiprocessing import DEFAULT_TIMEOUT
+from pufferlib.vectorization.processes.team import rebuilt
+from pufferlib.vectorization.processes.worker import Failure, failure
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.shard import Facts, check_agent_ids
 from pufferlib.vectorization.sizes import check_options, unit_ranges
-from pufferlib.vectorization.team import rebuilt
-from pufferlib.vectorization.worker import Failure, failure
 
 _CLOSE_SECONDS = 2.0  # how long envs may take to close
 _CPU_STEP = 1e4  # Ray counts in ten-thousandths of a CPU

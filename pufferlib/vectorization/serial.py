@@ -12,8 +12,8 @@ from pufferlib import native
 from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import PufferError, UsageError
+from pufferlib.system import check_memory
 from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
-from pufferlib.vectorization.machine import check_memory
 from pufferlib.vectorization.shard import Shard
 
 

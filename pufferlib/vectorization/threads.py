@@ -14,8 +14,8 @@ from pufferlib.buffers import Buffers, num_bytes
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
+from pufferlib.system import check_memory, usable_cores
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
-from pufferlib.vectorization.machine import check_memory, usable_cores
 
 _MANY = 4096  # envs; fewer fit always, and need no look at one of them first
 

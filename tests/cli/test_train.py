@@ -103,7 +103,7 @@ def test_an_ini_file_sets_what_the_command_line_does_not() -> None:
 def test_a_save_that_fails_on_the_way_does_not_stop_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pufferlib.trainer import PuffeRL
+    from pufferlib.training.trainer import PuffeRL
 
     save, saves = PuffeRL.save_checkpoint, []
 
@@ -214,7 +214,7 @@ def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(
     run = only_run()
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
-    from pufferlib import checkpoint
+    from pufferlib.runs import checkpoint
 
     saved = checkpoint.load(run / "latest.safetensors")
     assert saved.facts["iteration"] == len(rows)

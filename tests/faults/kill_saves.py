@@ -26,9 +26,8 @@ from typing import Any
 import torch
 
 import pufferlib
-from pufferlib import checkpoint
 from pufferlib.models import make_policy
-from pufferlib.runs import Run
+from pufferlib.runs import Run, checkpoint
 
 SAVING = ("checkpoint.py", "files.py", "runs.py")  # whose lines a save consists of
 

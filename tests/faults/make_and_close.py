@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rigs"))
 
 import psutil
 from faulty import NOTHING, Faulty, children, memory_maps, open_files, watchdog

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import torch
 
-from pufferlib import checkpoint
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError
+from pufferlib.runs import checkpoint
 
 TINY = [
     *("--train.batch-size=256", "--train.num-steps=8", "--train.n-epochs=1", "--vec.num-envs=8"),

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import pufferlib
-from pufferlib import PuffeRL, checkpoint
+from pufferlib import PuffeRL
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError
+from pufferlib.runs import checkpoint
 
 HOSTILE = "x\n\x1b[2Jpuffer: all is well\r\x07\u202e" + "y" * 100_000
 TINY = [

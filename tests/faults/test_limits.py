@@ -21,13 +21,13 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.cli import main
 from pufferlib.errors import UsageError
-from pufferlib.memory import check_policy
 from pufferlib.models import make_policy
+from pufferlib.system import check_policy
 from pufferlib.vectorization import Multiprocessing, Threads, machine
-from pufferlib.vectorization.channel import Channel
+from pufferlib.vectorization.processes.channel import Channel
 
 FORK: Any = {"start_method": "fork"}
-TESTS = Path(__file__).resolve().parent.parent
+RIGS = Path(__file__).resolve().parents[1] / "rigs"
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyP
                 end._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
             return ends
 
-    monkeypatch.setattr("pufferlib.vectorization.launcher.Channel", Narrow)
+    monkeypatch.setattr("pufferlib.vectorization.processes.launcher.Channel", Narrow)
     with watchdog(), Multiprocessing(Faulty, 24, 24, start_method="fork") as vecenv:
         vecenv.reset(seed=0)
         vecenv.step(NOTHING)
@@ -101,7 +101,7 @@ def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyP
 
 def test_a_hard_limit_is_told_with_the_numbers() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(tests=str(TESTS))],
+        [sys.executable, "-c", SCRIPT.format(tests=str(RIGS))],
         capture_output=True,
         text=True,
         timeout=60,
@@ -214,7 +214,9 @@ class Large(Faulty):
 
 def test_too_little_memory_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pufferlib.vectorization.shared.available_memory", lambda: 20e6, raising=True
+        "pufferlib.vectorization.processes.shared_memory.available_memory",
+        lambda: 20e6,
+        raising=True,
     )
     said = (
         r"^the rows of all envs need 33\.6 MB of shared memory, but 20\.0 MB are free\. "
@@ -284,7 +286,7 @@ def test_sizes_that_cannot_fit_are_told_before_work(
 
 
 def test_a_batch_beyond_what_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pufferlib.memory.available_memory", lambda: 1e6)
+    monkeypatch.setattr("pufferlib.system.available_memory", lambda: 1e6)
     with pufferlib.make("cartpole", num_envs=8, num_workers=1) as env:
         # 4 floats of observation, an action of 4 or 8 bytes and 20 bytes: 40 to 44 a step
         PuffeRL(env, batch_size=16_000, device="cpu", dashboard="off")
@@ -333,7 +335,7 @@ with pufferlib.make("breakout", num_envs=2, num_workers=1) as vecenv:
 """
     clean = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "HOME")}
     done = subprocess.run(
-        [sys.executable, "-c", script.format(tests=str(TESTS), tmp=str(tmp_path))],
+        [sys.executable, "-c", script.format(tests=str(RIGS), tmp=str(tmp_path))],
         env={**clean, "HOME": "/proc/1/nowhere"},
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pufferlib import checkpoint
+from pufferlib.runs import checkpoint
 
 WORDS = [
     *("train", "cartpole", "--train.batch-size=256", "--train.n-epochs=1", "--vec.num-envs=8"),

@@ -107,7 +107,7 @@ def test_no_process_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
 
 LEAVES = """
 import os, sys
-from pufferlib import distributed
+from pufferlib.distributed import world as distributed
 if os.environ["RANK"] == "1":
     sys.exit(0)  # torchrun takes that for a success, and waits for the other
 distributed._JOIN_SECONDS = 2.0

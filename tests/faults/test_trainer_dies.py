@@ -31,7 +31,7 @@ from pufferlib.vectorization import Multiprocessing
 
 LIMIT = 3.0  # seconds from the end of the trainer to the end of all
 SOON = 300.0  # seconds; a shared machine can take long to start
-TESTS = Path(__file__).resolve().parent.parent
+RIGS = Path(__file__).resolve().parents[1] / "rigs"
 
 SCRIPT = """
 import os, sys, time
@@ -67,7 +67,7 @@ class Run:
         self.errors = tmp_path / "stderr"
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT.format(tests=str(TESTS), doing=doing)],
+                [sys.executable, "-c", SCRIPT.format(tests=str(RIGS), doing=doing)],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rigs"))
 
 import numpy as np
 from faulty import nothing_left, watchdog

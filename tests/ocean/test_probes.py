@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 import pufferlib
 from pufferlib import PuffeRL, config
-from pufferlib.evaluation import evaluate_policy
 from pufferlib.models import make_policy
-from pufferlib.pytorch import policy_spaces, policy_step
+from pufferlib.policies.calling import policy_step
+from pufferlib.policies.observations import policy_spaces
+from pufferlib.runs.evaluation import evaluate_policy
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from pufferlib import PufferEnv
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.native import NativeEnv
 from pufferlib.vectorization import Multiprocessing, Serial, Threads, VectorEnv
-from pufferlib.vectorization.shared import SharedRows
+from pufferlib.vectorization.processes.shared_memory import SharedRows
 from pufferlib.vectorization.sizes import unit_ranges
 
 NUM_ENVS = 5  # no multiple of 2 or 4 workers

@@ -56,7 +56,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 started = subprocess.Popen(
                     [
                         sys.executable,
-                        Path(__file__).with_name("ray_cluster.py"),
+                        Path(__file__).parents[1] / "rigs" / "ray_cluster.py",
                         folder,
                         str(NUM_CPUS),
                     ],
@@ -341,7 +341,7 @@ def test_a_cluster_of_its_own_listens_on_loopback_only(tmp_path: Path) -> None:
             [sys.executable, "-c", LISTENERS, tmp_path],
             env={
                 **variables,
-                "PYTHONPATH": str(Path(__file__).parent),
+                "PYTHONPATH": str(Path(__file__).parents[1] / "rigs"),
                 "RAY_AUTH_MODE": "disabled",
                 "RAY_TMPDIR": folder,  # else it joins the cluster of another test of this moment
             },

@@ -20,8 +20,8 @@ import pufferlib
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator
 from pufferlib.spaces import action_layout
+from pufferlib.system import usable_cores
 from pufferlib.vectorization import Batch, Threads
-from pufferlib.vectorization.machine import usable_cores
 
 
 def num_threads() -> int:

@@ -1,0 +1,3 @@
+"""Training on several processes: the world of a torchrun, and sums over its members."""
+
+__all__ = ["world"]

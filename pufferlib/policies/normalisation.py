@@ -1,0 +1,193 @@
+"""Observation normalisation: running moments, and the scaling that a policy sees.
+
+Statistics move once an iteration, so that all of an iteration sees the same numbers; only in the
+first, which would have none, they move with every step. The policy is trained on what it was shown
+in the rollout. The buffers are all that a checkpoint needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pufferlib.distributed.world import ALONE, World
+from pufferlib.errors import UsageError
+from pufferlib.policies.observations import unflatten_observations
+from pufferlib.spaces import Leaf, ObservationLayout
+
+CPU = torch.device("cpu")
+CLIP = 10.0  # standard deviations; larger observations and rewards are clipped
+_EPSILON = 1e-8  # of the variance: a component that never moves stays finite
+
+
+class Moments(nn.Module):
+    """Mean and variance of each of `size` components over all rows ever given."""
+
+    count: Tensor
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, size: int, device: torch.device, world: World = ALONE) -> None:
+        super().__init__()
+        self._world = world
+        # sums over millions of rows; only MPS knows no float64
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        self.register_buffer("count", torch.zeros((), dtype=dtype, device=device))
+        self.register_buffer("mean", torch.zeros(size, dtype=dtype, device=device))
+        self.register_buffer("var", torch.ones(size, dtype=dtype, device=device))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.count.zero_()
+        self.mean.zero_()
+        self.var.fill_(1.0)
+
+    @torch.no_grad()
+    def update(self, rows: Tensor, masks: Tensor | None = None) -> None:
+        """Join rows `[R, size]`, all but those masked `[R]`, to what is known (Chan et al. 1979).
+
+        A component that is not finite in any of the rows is not joined: it would stay so for ever.
+        """
+        rows = rows.to(self.mean.dtype)
+        if masks is None:
+            count = torch.full_like(self.count, len(rows))
+            var, mean = torch.var_mean(rows, 0, correction=0)
+        else:
+            kept = masks.unsqueeze(1)
+            count = masks.sum().to(self.count.dtype)
+            divisor = count.clamp(min=1)
+            mean = rows.where(kept, 0.0).sum(0) / divisor
+            var = (rows - mean).where(kept, 0.0).square().sum(0) / divisor
+        self.merge(count, mean, var)
+
+    def merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
+        """Join the moments of more rows to what is known, those of all processes."""
+        count, mean, var = self.over_processes(count, mean, var)
+        total = (self.count + count).clamp(min=1)
+        share = count / total
+        offset = mean - self.mean
+        mean = self.mean + offset * share
+        var = self.var * (self.count / total) + var * share
+        var = var + offset.square() * (self.count / total) * share
+        sound = mean.isfinite() & var.isfinite() & (count > 0)
+        self.mean.copy_(mean.where(sound, self.mean))
+        self.var.copy_(var.where(sound, self.var))
+        self.count.add_(count)
+
+    def over_processes(
+        self, count: Tensor, mean: Tensor, var: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the moments of the rows of all processes, given those of this one."""
+        if self._world.size == 1:
+            return count, mean, var
+        total = self._world.sum_(count.clone())
+        divisor = total.clamp(min=1)
+        middle = self._world.sum_(mean * count) / divisor
+        squares = self._world.sum_((var + (mean - middle).square()) * count)
+        return total, middle, (squares / divisor).where(total > 0, var)
+
+
+class ObservationNorm(nn.Module):
+    """Shifts and scales the Box leaves of floats in rows of observations, clipped to +-CLIP.
+
+    All other leaves stay as they are, and so do images that policies scale by their bounds. Rows
+    keep shape and dtype, so that a policy sees no difference but that of the numbers. A rollout
+    notes what it sees (`note`, then `end_step`); `learn` takes it over at its end. Before the first
+    `learn`, rows are scaled by what was noted so far. `in_step`: all processes end their steps
+    together, and share even that.
+    """
+
+    def __init__(
+        self,
+        layout: ObservationLayout,
+        device: torch.device = CPU,
+        world: World = ALONE,
+        in_step: bool = True,
+    ) -> None:
+        super().__init__()
+        self._layout = layout
+        self._leaves = [
+            leaf
+            for leaf in layout.leaves
+            if leaf.kind == "box" and leaf.dtype.kind == "f" and leaf.unit_range is None
+        ]
+        if not self._leaves:
+            raise UsageError(
+                "`norm_obs` must find a Box of floats among the observations, but got "
+                f"{layout.space}. Try norm_obs=False."
+            )
+        self.moments = nn.ModuleList(Moments(leaf.size, device, world) for leaf in self._leaves)
+        # of this process in this iteration; a plain list: no part of a checkpoint
+        self._noted = [Moments(leaf.size, device) for leaf in self._leaves]
+        self._rows: list[Tensor] = []  # of this step
+        self._masks: list[Tensor] = []
+        self._joins_steps = in_step or world.size == 1
+        self._is_new = True
+        self._factors: list[tuple[Tensor, Tensor]] = []
+        self._refresh()
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        loaded = super().load_state_dict(*args, **kwargs)
+        self._is_new = not any(float(moments.count) for moments in self._all_moments())
+        self._refresh()
+        return loaded
+
+    @torch.no_grad()
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return rows `[..., *row]` as a policy shall see them."""
+        if not self._layout.structured:
+            offset, factor = self._factors[0]
+            return ((rows - offset) * factor).clamp_(-CLIP, CLIP)
+        rows = rows.clone()
+        for leaf, (offset, factor) in zip(self._leaves, self._factors, strict=True):
+            part = self._part(rows, leaf)
+            part.sub_(offset).mul_(factor).clamp_(-CLIP, CLIP)
+        return rows
+
+    def note(self, rows: Tensor, masks: Tensor) -> None:
+        """Keep rows `[B, *row]` of the env, all but those masked `[B]`, to the end of the step."""
+        self._rows.append(rows.clone())
+        self._masks.append(masks.clone())
+
+    def end_step(self) -> None:
+        """Add what was noted in this step to what was noted in this iteration."""
+        rows, masks = torch.cat(self._rows), torch.cat(self._masks)
+        self._rows, self._masks = [], []
+        for leaf, noted in zip(self._leaves, self._noted, strict=True):
+            noted.update(self._part(rows, leaf).reshape(-1, leaf.size), masks)
+        if self._is_new:
+            self._refresh()
+
+    def learn(self) -> None:
+        """Take over what was noted in this iteration."""
+        for moments, noted in zip(self._all_moments(), self._noted, strict=True):
+            moments.merge(noted.count, noted.mean, noted.var)
+            noted.clear()
+        self._is_new = False
+        self._refresh()
+
+    def _all_moments(self) -> list[Moments]:
+        return list(self.moments)  # type: ignore[arg-type]
+
+    def _part(self, rows: Tensor, leaf: Leaf) -> Tensor:
+        part = unflatten_observations(rows, self._layout)
+        for key in leaf.path:
+            part = part[key]
+        view: Tensor = part
+        return view
+
+    def _refresh(self) -> None:
+        pairs = zip(self._leaves, self._all_moments(), self._noted, strict=True)
+        self._factors = [self._factor(*each) for each in pairs]
+
+    def _factor(self, leaf: Leaf, moments: Moments, noted: Moments) -> tuple[Tensor, Tensor]:
+        dtype = torch.float32 if leaf.dtype.itemsize < 8 else moments.mean.dtype
+        mean, var = moments.mean, moments.var
+        if self._is_new:
+            mean, var = noted.mean, noted.var
+            if self._joins_steps:
+                _, mean, var = moments.over_processes(noted.count, mean, var)
+        factor = (var + _EPSILON).rsqrt()
+        return mean.to(dtype).view(leaf.shape), factor.to(dtype).view(leaf.shape)

@@ -1,0 +1,382 @@
+"""Memories of policies: the state they carry, and the cores that read and write it.
+
+A *state* is a tensor or a nested tuple, list or dict of tensors, each with the batch as its first
+dimension. At the beginning of an episode it is None or all zeros. A core takes one step in rollouts
+and whole segments in training, and both agree to float tolerance, wherever an episode ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pufferlib.errors import UsageError, did_you_mean
+from pufferlib.policies.recurrent_ops import (
+    gru_sequence,
+    gru_step,
+    lstm_sequence,
+    lstm_step,
+    mingru_sequence,
+)
+
+State: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """Apply `function` to every tensor of a state and keep its form; None stays None."""
+    if isinstance(state, Tensor):
+        return function(state)
+    if state is None:
+        return None
+    if isinstance(state, Mapping):
+        return {key: map_state(function, part) for key, part in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(map_state(function, part) for part in state))
+    if isinstance(state, tuple | list):
+        return type(state)(map_state(function, part) for part in state)
+    raise UsageError(
+        f"A state or observation must be made of tensors, tuples, lists and dicts, but got "
+        f"{type(state).__name__}."
+    )
+
+
+def reset_state(state: State, resets: Tensor) -> State:
+    """Zero the rows of a state where `resets` `[B]` is true: a new episode remembers nothing."""
+    resets = resets.bool()
+
+    def zeroed(part: Tensor) -> Tensor:
+        return part.masked_fill(resets.view(-1, *(1,) * (part.dim() - 1)), 0)
+
+    return map_state(zeroed, state)
+
+
+def reset_columns(resets: Tensor | None, horizon: int) -> list[Tensor | None]:
+    """Return the columns of `resets` `[S, T]`, with None for those known to hold no reset."""
+    if resets is None:
+        return [None] * horizon
+    columns: list[Tensor | None] = list(resets.bool().unbind(1))
+    if resets.device.type != "cpu":
+        return columns  # to look inside would wait for the device
+    found = resets.any(0).tolist()
+    return [column if any_ else None for column, any_ in zip(columns, found, strict=True)]
+
+
+# --- cores ----------------------------------------------------------------------------------------
+
+
+class RecurrentCore(nn.Module):
+    """A memory between encoder and heads: one step in rollouts, whole segments in training.
+
+    Both must agree to float tolerance. A subclass has `hidden_size` (the width of what it returns)
+    and implements `step` and `sequence`; `resets` means what it does in `policy_sequence`. A core
+    never writes into a state that it was given: a rollout keeps those between segments.
+    """
+
+    hidden_size: int
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return outputs `[B, hidden_size]` for features `[B, F]`, and the next state."""
+        raise NotImplementedError
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Return outputs `[S, T, hidden_size]` for features `[S, T, F]`, and the last state."""
+        raise NotImplementedError
+
+
+def make_core(name: str, input_size: int, hidden_size: int, context: int = 32) -> RecurrentCore:
+    """Build the memory that `policy.recurrent` names; `context` is the transformer's alone."""
+    if name == "transformer":
+        return Transformer(input_size, hidden_size, context)
+    if name not in _CORES:
+        known = [*_CORES, "transformer"]
+        raise UsageError(
+            f"`recurrent` must be one of none, {', '.join(known)}, but got {name!r}."
+            f"{did_you_mean(str(name), known)}"
+        )
+    return _CORES[name](input_size, hidden_size)
+
+
+class LSTM(RecurrentCore):
+    """One layer of LSTM whose state is `(hidden, cell)`, each `[B, hidden_size]`."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True)
+        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
+        nn.init.orthogonal_(input_weight)
+        nn.init.orthogonal_(hidden_weight)
+        nn.init.zeros_(input_bias)
+        nn.init.zeros_(hidden_bias)
+        with torch.no_grad():  # remember at first (Jozefowicz et al. 2015); gates are i, f, g, o
+            input_bias[hidden_size : 2 * hidden_size] = 1
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        weights = self.lstm.all_weights[0]
+        hidden, cell = _started_pair(state, features, self.hidden_size)
+        if torch.is_grad_enabled():
+            hidden, cell = torch.lstm_cell(features, (hidden, cell), *weights)
+        else:
+            projected = torch.addmm(weights[2] + weights[3], features, weights[0].t())
+            hidden, cell = lstm_step(projected, weights[1], hidden, cell)
+        return hidden, (hidden, cell)
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
+        hidden, cell = _started_pair(state, features, self.hidden_size)
+        by_time = features.transpose(0, 1)
+        projected = F.linear(by_time, input_weight, input_bias + hidden_bias)  # once for all steps
+        kept = _kept(resets, features.dtype)
+        outputs, last_cell = lstm_sequence(projected, hidden_weight, hidden, cell, kept)
+        return outputs.transpose(0, 1), (outputs[-1], last_cell)
+
+
+class GRU(RecurrentCore):
+    """One layer of GRU whose state is `[B, hidden_size]`."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.gru = nn.GRU(input_size, hidden_size, batch_first=True)
+        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
+        nn.init.orthogonal_(input_weight)
+        nn.init.orthogonal_(hidden_weight)
+        nn.init.zeros_(input_bias)
+        nn.init.zeros_(hidden_bias)
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        weights = self.gru.all_weights[0]
+        hidden = _started(state, features, self.hidden_size)
+        if torch.is_grad_enabled():
+            hidden = torch.gru_cell(features, hidden, *weights)
+        else:
+            projected = torch.addmm(weights[2], features, weights[0].t())
+            hidden = gru_step(projected, weights[1], weights[3], hidden)
+        return hidden, hidden
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
+        hidden = _started(state, features, self.hidden_size)
+        projected = F.linear(features.transpose(0, 1), input_weight, input_bias)
+        kept = _kept(resets, features.dtype)
+        outputs = gru_sequence(projected, hidden_weight, hidden_bias, hidden, kept)
+        return outputs.transpose(0, 1), outputs[-1]
+
+
+class MinGRU(RecurrentCore):
+    """The minimal GRU of Feng et al. 2024: `h_t = (1 - z_t) * h_{t-1} + z_t * candidate_t`.
+
+    Gate z and candidate depend on the input alone, so that a segment is one matrix product and a
+    linear scan, where LSTM and GRU need a product a step. What h holds is only a sum of inputs: it
+    is read by a layer of ReLU that the input is added to. Gates begin with time scales from 1 to 64
+    steps, evenly on a log scale (after Tallec and Ollivier 2018). The state is h, `[B, H]`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.project = _orthogonal(nn.Linear(input_size, 2 * hidden_size), 1.0)
+        self.read = _orthogonal(nn.Linear(hidden_size, hidden_size), math.sqrt(2))
+        self.skip: nn.Module = nn.Identity()
+        if input_size != hidden_size:
+            self.skip = _orthogonal(nn.Linear(input_size, hidden_size), 1.0)
+        with torch.no_grad():
+            self.project.bias[:hidden_size] = -torch.linspace(0, math.log(64), hidden_size)
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        gate, candidate = self.project(features).chunk(2, -1)
+        hidden = torch.lerp(_started(state, features, self.hidden_size), candidate, gate.sigmoid())
+        return self._readout(features, hidden), hidden
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        start = _started(state, features, self.hidden_size)
+        hidden = mingru_sequence(self.project(features), start, resets)
+        return self._readout(features, hidden), hidden[:, -1]
+
+    def _readout(self, features: Tensor, hidden: Tensor) -> Tensor:
+        read: Tensor = self.read(hidden)
+        return read.add_(self.skip(features)).relu_()
+
+
+class Transformer(RecurrentCore):
+    """Attention over the last `context` steps of the episode, the present one included.
+
+    Blocks of attention and a dense layer, each normalised first. What a head thinks of a step
+    depends on how long ago it was by a learned number for each distance. The state holds keys and
+    values `[B, layers, heads, context - 1, hidden_size / heads]` and how many of them the episode
+    has filled `[B]`: attention never reaches over the beginning of an episode, and the past before
+    a segment gets no gradient.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        context: int = 32,
+        num_layers: int = 1,
+        num_heads: int = 4,
+    ) -> None:
+        super().__init__()
+        if context < 1 or num_layers < 1:
+            raise UsageError(
+                f"`context` and `num_layers` must be at least 1, but got {context=}, {num_layers=}."
+            )
+        self.hidden_size = hidden_size
+        self.past = context - 1
+        self.num_heads = math.gcd(num_heads, hidden_size)
+        self.embed = _orthogonal(nn.Linear(input_size, hidden_size), 1.0)
+        self.blocks = nn.ModuleList(
+            _Block(hidden_size, self.num_heads, context) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(hidden_size)
+
+    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+        keys, values, filled = self._started(state, features)
+        distance = torch.arange(self.past, -1, -1, device=features.device)
+        visible = (distance <= filled.unsqueeze(1)).unsqueeze(1)  # [B, 1, past + 1]
+        filled = (filled + 1).clamp(max=self.past)
+        x, keys, values = self._through(features.unsqueeze(1), keys, values, visible, distance)
+        return x.squeeze(1), (keys, values, filled)
+
+    def sequence(
+        self, features: Tensor, state: State, resets: Tensor | None
+    ) -> tuple[Tensor, State]:
+        segments, horizon = features.shape[:2]
+        keys, values, filled = self._started(state, features)
+        now = torch.arange(self.past, self.past + horizon, device=features.device).unsqueeze(1)
+        distance = now - torch.arange(self.past + horizon, device=features.device)
+        visible, filled = self._visible(filled, resets, segments, horizon)
+        visible &= (distance >= 0) & (distance <= self.past)
+        distance = distance.clamp(0, self.past)
+        x, keys, values = self._through(features, keys, values, visible, distance)
+        if resets is not None:  # zeros where nothing is of this episode: as after steps
+            age = torch.arange(self.past, 0, -1, device=features.device)
+            is_filled = (age <= filled.unsqueeze(1)).view(segments, 1, 1, self.past, 1)
+            keys, values = keys * is_filled, values * is_filled
+        return x, (keys, values, filled)
+
+    def _through(
+        self, features: Tensor, keys: Tensor, values: Tensor, visible: Tensor, distance: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs, and the keys and values that the next step looks back at."""
+        x, last = self.embed(features), []
+        for layer, block in enumerate(self.blocks):
+            x, *past = block(x, keys[:, layer], values[:, layer], visible, distance)
+            last.append(past)
+        keys, values = (
+            torch.stack(parts, 1) if len(parts) > 1 else parts[0].unsqueeze(1)
+            for parts in zip(*last, strict=True)
+        )
+        return self.norm(x), keys, values
+
+    def _started(self, state: State, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if state is not None:
+            keys, values, filled = state
+            return keys, values, filled
+        batch = features.shape[0]
+        head = self.hidden_size // self.num_heads
+        empty = features.new_zeros(batch, len(self.blocks), self.num_heads, self.past, head)
+        return empty, empty, torch.zeros(batch, dtype=torch.int64, device=features.device)
+
+    def _visible(
+        self, filled: Tensor, resets: Tensor | None, segments: int, horizon: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return which steps `[S, T, past + T]` are of one's own episode, and how many are filled.
+
+        Steps on the last axis are the `past` ones of the state, oldest first, then the segment's.
+        """
+        past, device = self.past, filled.device
+        episode = torch.zeros(segments, horizon, dtype=torch.int64, device=device)
+        if resets is not None:
+            episode = resets.long().cumsum(1)
+        of_past = torch.arange(past, 0, -1, device=device) <= filled.unsqueeze(1)  # [S, past]
+        before = of_past.unsqueeze(1) & (episode == 0).unsqueeze(2)
+        within = episode.unsqueeze(2) == episode.unsqueeze(1)
+        # what the state keeps: the last step of the segment, and those of its episode before it
+        length = (episode == episode[:, -1:]).sum(1)
+        carried = torch.where(episode[:, -1] == 0, filled, 0)
+        return torch.cat((before, within), 2), (length + carried).clamp(max=past)
+
+
+class _Block(nn.Module):
+    """Attention to the past, then a dense layer: both are added to what comes in."""
+
+    def __init__(self, width: int, num_heads: int, context: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.first_norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project = _orthogonal(nn.Linear(width, 3 * width), 1.0)
+        self.attended = _orthogonal(nn.Linear(width, width), 1.0)
+        self.up = _orthogonal(nn.Linear(width, 2 * width), math.sqrt(2))
+        self.down = _orthogonal(nn.Linear(2 * width, width), 1.0)
+        self.by_distance = nn.Parameter(torch.zeros(num_heads, context))
+
+    def forward(
+        self, x: Tensor, past_keys: Tensor, past_values: Tensor, visible: Tensor, distance: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take `x` `[S, T, H]` and the past `[S, heads, past, d]`; return `x` and the next past.
+
+        `visible` `[S, T, past + T]` says who sees whom, `distance` `[T, past + T]` how far off.
+        """
+        segments, horizon, width = x.shape
+        projected = self.project(self.first_norm(x)).view(segments, horizon, 3, self.num_heads, -1)
+        query, key, value = projected.permute(2, 0, 3, 1, 4)  # [S, heads, T, d]
+        keys, values = torch.cat((past_keys, key), 2), torch.cat((past_values, value), 2)
+        scores = query @ keys.transpose(-1, -2) / math.sqrt(width // self.num_heads)
+        scores = scores + self.by_distance[:, distance.view(horizon, -1)]
+        scores = scores.masked_fill(visible.logical_not().unsqueeze(1), -torch.inf)
+        mixed = scores.softmax(-1) @ values  # every step sees itself, so no row is empty
+        x = x + self.attended(mixed.transpose(1, 2).reshape(segments, horizon, width))
+        x = x + self.down(F.relu(self.up(self.second_norm(x))))
+        return x, keys[:, :, horizon:], values[:, :, horizon:]
+
+
+_CORES: dict[str, Callable[[int, int], RecurrentCore]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "mingru": MinGRU,
+}
+
+
+def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _started(state: State, features: Tensor, width: int) -> Tensor:
+    if state is None:
+        return features.new_zeros(features.shape[0], width)
+    hidden: Tensor = state
+    return hidden
+
+
+def _started_pair(state: State, features: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    if state is None:
+        zeros = features.new_zeros(features.shape[0], width)
+        return zeros, zeros
+    hidden, cell = state
+    return hidden, cell
+
+
+def _kept(resets: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return `[T, S, 1]`, 0 where an episode begins and 1 elsewhere; None if none does."""
+    if resets is None or (resets.device.type == "cpu" and not resets.any()):
+        return None
+    return resets.logical_not().t().contiguous().to(dtype).unsqueeze(-1)

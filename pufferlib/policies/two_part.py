@@ -1,0 +1,170 @@
+"""Policies in two halves: `encode_observations` in rollouts, `decode_actions` in training.
+
+The first takes one step by a cell, the second a sequence `[T, B]` by layers that are fast at it. It
+knows nothing of episodes that begin inside of a sequence, so it is asked about pieces in which none
+does.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from pufferlib.errors import UsageError
+from pufferlib.policies.distributions import PolicyOutput, described, policy_output
+from pufferlib.policies.recurrent import State, map_state
+from pufferlib.spaces import ActionLayout
+
+_LAYERS: dict[Any, Any] = {nn.LSTMCell: nn.LSTM, nn.GRUCell: nn.GRU, nn.RNNCell: nn.RNN}
+_WANTS_LAYERS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # states as [1, B, H]
+
+
+def is_in_halves(policy_type: Any) -> bool:
+    """Return whether policies of a class have two halves, of which the second takes actions.
+
+    A `decode_actions` that takes features alone is a part of `forward`, and of `LSTMWrapper`.
+    """
+    decode = getattr(policy_type, "decode_actions", None)
+    if decode is None or not hasattr(policy_type, "encode_observations"):
+        return False
+    params = list(inspect.signature(decode).parameters.values())[1:]
+    required = [p for p in params if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    return len(required) > 1 or any(p.kind is p.VAR_POSITIONAL for p in params)
+
+
+def tie_cells(policy: nn.Module) -> None:
+    """Make every cell `x_cell` and the layers `x` beside it one memory: the layers get its weights.
+
+    Raises UsageError where their sizes differ.
+    """
+    for parent in list(policy.modules()):
+        for name, cell in list(parent.named_children()):
+            layers: Any = getattr(parent, name.removesuffix("_cell"), None)
+            if type(cell) in _LAYERS and isinstance(layers, _LAYERS[type(cell)]):
+                _tie(name, cell, layers)
+
+
+def _tie(name: str, cell: Any, layers: Any) -> None:
+    names = [part for part, _ in cell.named_parameters()]
+    fits = (
+        layers.num_layers == 1
+        and not layers.bidirectional
+        and not layers.proj_size
+        and {f"{part}_l0" for part in names} == {part for part, _ in layers.named_parameters()}
+        and (layers.input_size, layers.hidden_size) == (cell.input_size, cell.hidden_size)
+    )
+    if not fits:
+        raise UsageError(
+            f"`{name}` and `{name.removesuffix('_cell')}` must be one memory, but got {cell} and "
+            f"{layers}. Try one layer of equal sizes in both."
+        )
+    for part in names:
+        setattr(layers, f"{part}_l0", getattr(cell, part))
+
+
+class _Pieces(NamedTuple):
+    """Stretches of steps, of like length, in which no episode begins after the first step."""
+
+    cells: Tensor  # [L, P]: the row of each step; where a piece is over, its last row again
+    lengths: Tensor  # [P]
+    go_on: Tensor  # [P]: the piece begins its segment inside of an episode
+
+
+def decode_segments(
+    policy: Any,
+    observations: Any,
+    actions: Tensor,
+    state: State,
+    resets: Tensor | None,
+    layout: ActionLayout,
+) -> PolicyOutput:
+    """Ask `decode_actions` about segments `[S, T]`; return one output `[S*T, ...]`.
+
+    Observations are `[S*T, ...]`, actions `[S, T, ...]`; it is handed indices as int64. The output
+    has no state.
+    """
+    segments, horizon = actions.shape[:2]
+    taken = actions.flatten(0, 1)
+    taken = taken if layout.num_continuous else taken.long()
+    rows, outputs = [], []
+    for pieces in _cut(segments, horizon, resets, taken.device):
+
+        def steps(part: Tensor, cells: Tensor = pieces.cells) -> Tensor:
+            return part[cells]
+
+        before = _before(state, pieces, horizon)
+        result = _decode(policy, map_state(steps, observations), steps(taken), before)
+        output = policy_output(result, pieces.cells.numel(), layout)
+        if output.distribution is not None or output.transforms:
+            raise UsageError(
+                "`decode_actions` must return logits, or mean and std, or a common distribution, "
+                f"but got {described(result)}."
+            )
+        offsets = torch.arange(len(pieces.cells), device=taken.device).unsqueeze(1)
+        real = offsets < pieces.lengths
+        rows.append(pieces.cells[real])
+        outputs.append([None if part is None else part[real.flatten()] for part in output[:4]])
+    order = torch.cat(rows).argsort()
+    value, logits, mean, std = (
+        None if parts[0] is None else torch.cat(parts)[order]
+        for parts in zip(*outputs, strict=True)
+    )
+    return PolicyOutput(value, logits, mean, std)  # type: ignore[arg-type]  # all have a value
+
+
+def _cut(segments: int, horizon: int, resets: Tensor | None, device: torch.device) -> list[_Pieces]:
+    """Cut segments where episodes begin; lengths in a group differ by less than half."""
+    begins = torch.zeros(segments, horizon, dtype=torch.bool, device=device)
+    if resets is not None:
+        begins |= resets.bool()
+    fresh = begins.flatten().clone()
+    begins[:, 0] = True
+    first = begins.flatten().nonzero().squeeze(1)
+    lengths = torch.cat((first[1:], first.new_tensor([segments * horizon]))) - first
+    groups, longest = [], horizon
+    while longest:
+        chosen = ((lengths <= longest) & (lengths > longest // 2)).nonzero().squeeze(1)
+        if len(chosen):
+            length, start = lengths[chosen], first[chosen]
+            offsets = torch.arange(int(length.max()), device=device).unsqueeze(1)
+            cells = start + torch.minimum(offsets, length - 1)
+            groups.append(_Pieces(cells, length, ~fresh[start]))
+        longest //= 2
+    return groups
+
+
+def _before(state: State, pieces: _Pieces, horizon: int) -> State:
+    """Return the state before each piece: that of its segment, or zeros for a new episode."""
+    segment = pieces.cells[0] // horizon
+
+    def chosen(part: Tensor) -> Tensor:
+        keep = pieces.go_on.view(-1, *(1,) * (part.dim() - 1))
+        return part.index_select(0, segment).masked_fill(~keep, 0)
+
+    return map_state(chosen, state)
+
+
+def _decode(policy: Any, observations: Any, actions: Tensor, state: State) -> Any:
+    """Call `decode_actions` with the state as the other half gives it, or as nn.LSTM wants it."""
+    if state is None:
+        return policy.decode_actions(observations, actions, None)
+    layered = map_state(lambda part: part.unsqueeze(0).contiguous(), state)
+    if policy not in _WANTS_LAYERS:
+        twin, problems = copy.deepcopy(policy), []
+        for form in (state, layered):
+            try:
+                with torch.no_grad(), torch.random.fork_rng():
+                    twin.decode_actions(observations, actions, form)
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                problems.append(error)
+            else:
+                _WANTS_LAYERS[policy] = form is layered
+                break
+        else:
+            raise problems[0]
+    return policy.decode_actions(observations, actions, layered if _WANTS_LAYERS[policy] else state)

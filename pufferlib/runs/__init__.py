@@ -1,0 +1,28 @@
+"""Runs on disk: their folders (here), checkpoints, and policies loaded from them."""
+
+from pufferlib.runs.folder import (
+    CONFIG,
+    LOG,
+    Found,
+    Run,
+    create,
+    find,
+    launch_id,
+    newest,
+    of_launch,
+)
+
+__all__ = [
+    "CONFIG",
+    "LOG",
+    "Found",
+    "Run",
+    "checkpoint",
+    "create",
+    "evaluation",
+    "find",
+    "launch_id",
+    "loading",
+    "newest",
+    "of_launch",
+]

@@ -1,0 +1,3 @@
+"""PPO: collect a rollout, compute advantages, update the policy. `trainer` has PuffeRL."""
+
+__all__ = ["trainer"]

@@ -1,0 +1,361 @@
+"""Learner: from a rollout to better weights: advantages, then minibatches of loss and update.
+
+It holds the policy's parameters, its optimizer and nothing of any rollout. Gradients and the step
+that uses them are made in two places, so that processes can join theirs in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pufferlib.errors import UsageError
+from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.distributions import evaluate_actions
+from pufferlib.policies.observations import PolicySpaces
+from pufferlib.training.advantage import compute_advantages, without_rho
+from pufferlib.training.async_rollout import AsyncRollout
+from pufferlib.training.optimizers import Adam, Muon
+from pufferlib.training.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
+from pufferlib.training.rollout import (
+    Minibatch,
+    Rollout,
+    minibatches,
+    prioritised_minibatches,
+    take,
+)
+
+if TYPE_CHECKING:
+    from pufferlib.batches import BatchShape
+    from pufferlib.config import TrainConfig
+    from pufferlib.distributed.world import World
+    from pufferlib.training.profiling import Profiler
+
+LOSSES = PpoLoss._fields[1:]
+NUMBERS = (*LOSSES, "grad_norm")  # of one update
+# The least deviation of advantages, where returns have deviation 1. Smaller ones are errors of the
+# value, and would be made as loud as rewards.
+ADVANTAGE_FLOOR = 0.05
+
+
+class Schedule(NamedTuple):
+    """What changes over a run, as it is in one iteration."""
+
+    learning_rate: float
+    clip_coef: float
+    ent_coef: float
+    prio_beta: float
+
+
+class Targets(NamedTuple):
+    """What a rollout is trained on, both [S, T]."""
+
+    advantages: Tensor  # of the policy
+    returns: Tensor  # of the value
+
+
+class _Steps(NamedTuple):
+    """Rows of steps in order of time, [N, T], as `compute_advantages` takes them."""
+
+    rewards: Tensor
+    values: Tensor
+    terminals: Tensor
+    truncations: Tensor
+    final_values: Tensor
+    masks: Tensor | None
+    ratios: Tensor | None
+
+
+class Learner:
+    """Trains `policy` on rollouts. `rng` draws the order of minibatches, on the CPU."""
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        spaces: PolicySpaces,
+        config: TrainConfig,
+        device: torch.device,
+        rng: torch.Generator,
+        world: World,
+    ) -> None:
+        self.spaces, self.config, self.device = spaces, config, device
+        self.world, self._rng = world, rng
+        self.runner = _compiled(policy, config.compile, device)
+        self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        for name, module in policy.named_modules():
+            if getattr(module, "sparse", False) and isinstance(
+                module, nn.Embedding | nn.EmbeddingBag
+            ):
+                raise UsageError(
+                    f"`policy` must have dense gradients, but `{name}` has sparse ones. "
+                    "Try sparse=False."
+                )
+        if not self.parameters:
+            raise UsageError("`policy` must have parameters that require gradients, but has none.")
+        rate, eps = config.learning_rate, config.adam_eps
+        betas = (config.adam_beta1, config.adam_beta2)
+        self.optimizer = (
+            Adam(self.parameters, rate, betas, eps)
+            if config.optimizer == "adam"
+            else Muon(policy, rate, betas, eps, config.muon_momentum)
+        )
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which the policy is asked; log-probabilities stay outside."""
+        if self.config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def train(
+        self, rollout: Rollout, shape: BatchShape, now: Schedule, profiler: Profiler
+    ) -> tuple[NDArray[np.float32], float]:
+        """Make the updates of an iteration.
+
+        Return the NUMBERS of each, [updates, NUMBERS], and the explained variance. An update that
+        is not finite is told by its numbers, and has left the weights as they were.
+        """
+        target_kl = self.config.target_kl
+        for group in self.optimizer.param_groups:
+            group["lr"] = now.learning_rate
+        with profiler("advantage"):
+            targets = self.targets(rollout)
+            variance = explained_variance(
+                rollout.values,
+                targets.returns,
+                None if rollout.all_present else rollout.masks,
+                self.world.total,
+            )
+        with profiler("update"):
+            rows: list[Tensor] = []
+            updates = self._num_updates(shape)
+            while len(rows) < updates:
+                if self.config.vtrace and rows:
+                    targets = self.targets(rollout, self.ratios(rollout, shape))
+                one_pass = self._pass(rollout, shape, targets, now)
+                for minibatch in islice(one_pass, updates - len(rows)):
+                    rows.append(self.update(minibatch, now))
+                    if target_kl is not None:
+                        self._sum_losses(rows[-1:])
+                if target_kl is not None and rows[-1][LOSSES.index("approx_kl")] > target_kl:
+                    break
+            if target_kl is None:
+                self._sum_losses(rows)
+            numbers = torch.cat((*rows, variance.view(1))).cpu().numpy()  # the one wait for a GPU
+        return numbers[:-1].reshape(len(rows), len(NUMBERS)), float(numbers[-1])
+
+    def targets(self, rollout: Rollout, ratios: Tensor | None = None) -> Targets:
+        """Return what to train on; a slot's stretches count as one, however they were cut."""
+        if isinstance(rollout, AsyncRollout):
+            return self._chained_targets(rollout, ratios)
+        by_slot = rollout.by_slot
+        bootstrap = rollout.bootstrap[-rollout.num_slots :]
+        parts = _Steps(
+            by_slot(rollout.rewards),
+            by_slot(rollout.values),
+            by_slot(rollout.terminals),
+            by_slot(rollout.truncations),
+            by_slot(rollout.final_values),
+            None if rollout.all_present else by_slot(rollout.masks),
+            None if ratios is None else by_slot(ratios),
+        )
+        targets, _ = self._targets_of(parts, bootstrap, torch.zeros_like(bootstrap))
+        return Targets(*map(rollout.by_segment, targets))
+
+    def _chained_targets(self, rollout: AsyncRollout, ratios: Tensor | None) -> Targets:
+        """Do the same where a slot's segments lie anywhere: each after the one that follows it.
+
+        What follows a segment enters by its bootstrap: gamma * (v + gae_lambda * A) is what the
+        last step would see of the next one, and with ratios gae_lambda * c / rho.
+        """
+        config = self.config
+        out = Targets(torch.zeros_like(rollout.values), torch.zeros_like(rollout.values))
+        following = torch.zeros(len(rollout.stage.values), device=rollout.values.device)
+        for rows, slots in reversed(rollout.waves()):
+            share: Tensor | float = config.gae_lambda
+            if ratios is not None:
+                last = ratios[rows, -1]
+                rho = last.clamp(max=config.vtrace_rho_clip)
+                share = share * last.clamp(max=config.vtrace_c_clip) / rho.clamp(min=1e-8)
+            parts = _Steps(
+                rollout.rewards[rows],
+                rollout.values[rows],
+                rollout.terminals[rows],
+                rollout.truncations[rows],
+                rollout.final_values[rows],
+                None if rollout.all_present else rollout.masks[rows],
+                None if ratios is None else ratios[rows],
+            )
+            after = following[slots]
+            targets, first = self._targets_of(parts, rollout.bootstrap[rows] + share * after, after)
+            out.advantages[rows], out.returns[rows] = targets
+            following[slots] = first
+        return out
+
+    def _targets_of(
+        self, steps: _Steps, bootstrap: Tensor, following: Tensor
+    ) -> tuple[Targets, Tensor]:
+        """Return the targets of some rows of steps, and what moves the first value of each."""
+        config = self.config
+        corrections = compute_advantages(
+            steps.rewards,
+            steps.values,
+            bootstrap,
+            *steps[2:],
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            rho_clip=config.vtrace_rho_clip,
+            c_clip=config.vtrace_c_clip,
+        )
+        advantages = corrections
+        if steps.ratios is not None:
+            advantages = without_rho(
+                corrections,
+                following,
+                steps.ratios,
+                steps.terminals | steps.truncations,
+                decay=config.gamma * config.gae_lambda,
+                rho_clip=config.vtrace_rho_clip,
+                c_clip=config.vtrace_c_clip,
+            )
+        return Targets(advantages, corrections + steps.values), corrections[:, 0]
+
+    @torch.no_grad()
+    def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
+        """Return how much likelier the present policy makes each action of the rollout, [S, T]."""
+        initial = rollout.initial_state()
+        numbers = torch.arange(len(rollout.values), device=self.device)
+        ratios = []
+        for chosen in numbers.tensor_split(min(shape.minibatches, len(numbers))):
+            part = take(rollout, chosen, rollout.values, rollout.values, initial)
+            logprobs, _, _ = self.outputs(part)
+            ratios.append((logprobs.view_as(part.logprobs) - part.logprobs).exp())
+        return torch.cat(ratios)
+
+    def _num_updates(self, shape: BatchShape) -> int:
+        """Return how many minibatches an iteration takes from its rollout."""
+        passes = self.config.replay_ratio
+        if passes is None:
+            passes = self.config.n_epochs
+        return max(1, round(passes * shape.minibatches))
+
+    def _pass(
+        self, rollout: Rollout, shape: BatchShape, targets: Targets, now: Schedule
+    ) -> Iterator[Minibatch]:
+        """Yield the minibatches of one pass over the rollout."""
+        alpha, beta = self.config.prio_alpha, now.prio_beta
+        drawn_from = (rollout, *targets, shape, self._rng, self.world)
+        if alpha == 0:
+            return minibatches(*drawn_from)
+        return prioritised_minibatches(*drawn_from, alpha=alpha, beta=beta)
+
+    def update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
+        """Take one optimizer step; return its NUMBERS as one tensor."""
+        losses = self.gradients(minibatch, now)
+        self.world.sum_gradients(self.parameters)
+        norm = self._step()
+        return torch.cat((losses, norm.view(1)))
+
+    def _sum_losses(self, rows: list[Tensor]) -> None:
+        """Replace what this process has of the losses of updates by what all have together."""
+        if self.world.size > 1:
+            losses = self.world.sum_(torch.stack(rows)[:, : len(LOSSES)].contiguous())
+            for row, own in zip(rows, losses, strict=True):
+                row[: len(LOSSES)] = own
+
+    def gradients(self, minibatch: Minibatch, now: Schedule) -> Tensor:
+        """Leave the gradients of the minibatch's loss in the parameters; return its LOSSES.
+
+        With several processes both are this one's part of what all have together.
+        """
+        pieces = self.config.gradient_accumulation
+        for parameter in self.parameters:
+            parameter.grad = None
+        advantages, moments = minibatch.advantages, minibatch.moments
+        if self.config.norm_adv:
+            floor = ADVANTAGE_FLOOR if self.config.norm_reward else 1e-8
+            advantages = normalise_advantages(
+                advantages, minibatch.masks, minibatch.weights, moments, floor
+            )
+        minibatch = minibatch._replace(advantages=advantages, moments=None)
+        if pieces == 1 and moments is None:
+            parts = self._loss(minibatch, now)
+            _backward(parts.loss)
+            return torch.stack(parts[1:])
+        size = minibatch.size if moments is None else moments[0].float().clamp(min=1)
+        losses = [torch.zeros(len(LOSSES), device=self.device)]
+        for piece in minibatch.split(pieces):
+            parts, share = self._loss(piece, now), piece.size / size
+            _backward(parts.loss * share)
+            losses.append(torch.stack(parts[1:]) * share)
+        return torch.stack(losses).sum(0)
+
+    def _loss(self, minibatch: Minibatch, now: Schedule) -> PpoLoss:
+        logprobs, entropy, values = self.outputs(minibatch)
+        weights = minibatch.weights
+        return ppo_loss(
+            logprobs,
+            entropy,
+            values,
+            old_logprobs=minibatch.logprobs.flatten(),
+            old_values=minibatch.values.flatten(),
+            advantages=minibatch.advantages.flatten(),
+            returns=minibatch.returns.flatten(),
+            masks=None if minibatch.masks is None else minibatch.masks.flatten(),
+            weights=None if weights is None else weights.expand_as(minibatch.logprobs).flatten(),
+            clip_coef=now.clip_coef,
+            vf_coef=self.config.vf_coef,
+            ent_coef=now.ent_coef,
+            vf_clip_coef=self.config.vf_clip_coef,
+        )
+
+    def outputs(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
+        with self.autocast():
+            output = policy_sequence(
+                self.runner,
+                minibatch.observations,
+                minibatch.state,
+                minibatch.resets,
+                self.spaces,
+                minibatch.agent_ids,
+                minibatch.actions,
+            )
+        action_masks = minibatch.action_masks
+        logprobs, entropy = evaluate_actions(
+            output,
+            self.spaces.action,
+            minibatch.actions.flatten(0, 1),
+            None if action_masks is None else action_masks.flatten(0, 1),
+        )
+        return logprobs, entropy, output.value.float()
+
+    def _step(self) -> Tensor:
+        """Clip the gradients, let the optimizer use them if they are finite; return their norm."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))).float()
+        limit = self.config.max_grad_norm
+        scale = None if limit is None else (norm / limit).clamp(min=1)
+        self.optimizer.step(scale, veto=norm.isfinite().logical_not().float())
+        return norm
+
+
+def _backward(loss: Tensor) -> None:
+    if not loss.requires_grad:
+        raise UsageError(
+            "`forward` must return tensors that depend on the parameters, but no gradient reaches "
+            "those. Try it without `torch.no_grad()` and `detach()`."
+        )
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+def _compiled(policy: nn.Module, wanted: str, device: torch.device) -> nn.Module:
+    is_wanted = wanted == "on" or (wanted == "auto" and device.type == "cuda")
+    already = hasattr(policy, "_orig_mod")
+    return torch.compile(policy) if is_wanted and not already else policy  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Worker processes: who starts, watches and ends them, and how they talk."""

@@ -1,0 +1,149 @@
+"""What a newcomer types learns, and means the same in Python and on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import pufferlib
+from pufferlib import PuffeRL, config
+from pufferlib.batches import fit
+from pufferlib.cli import main
+from pufferlib.config import TrainConfig
+from pufferlib.models import MLP
+from pufferlib.runs import checkpoint
+
+
+def of_make(name: str, **settings: Any) -> PuffeRL:
+    """A trainer on as many envs as the command line makes, with nothing else."""
+    vecenv = pufferlib.make(name, num_envs=config.load(name).vec.num_envs, num_workers=1)
+    return PuffeRL(vecenv, dashboard="off", **settings)
+
+
+@pytest.mark.parametrize("name", ["cartpole", "memory", "gym-CartPole-v1"])
+def test_python_and_the_command_line_mean_the_same_run(name: str, tmp_path: Path) -> None:
+    words = ["train", name, "--vec.num-workers=1", f"--train.run-dir={tmp_path}"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main([*words, "--train.num-iterations=1", "--train.dashboard=off"]) == 0
+    (folder,) = tmp_path.iterdir()
+    kept = json.loads((folder / "config.json").read_text())
+    trainer = of_make(name, num_iterations=1, run_dir=str(tmp_path))
+    assert TrainConfig.from_dict(kept["train"]) == trainer.config
+    trainer.evaluate()
+    trainer.train()
+    saved = checkpoint.load(folder / "latest.safetensors").tensors
+    for key, parameter in trainer.policy.named_parameters():
+        assert torch.equal(saved[f"policy/{key}"], parameter), key
+
+
+def test_the_signature_shows_what_256_slots_get() -> None:
+    documented = {
+        "learning_rate": 3e-4,
+        "batch_size": 32768,
+        "n_epochs": 4,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "clip_coef": 0.2,
+        "ent_coef": 0.01,
+        "vf_coef": 0.5,
+        "max_grad_norm": 0.5,
+    }
+    fitted = dataclasses.asdict(fit({}, 256, False).config)
+    assert {key: fitted[key] for key in documented} == documented
+
+
+def test_a_batch_of_ones_own_leaves_out_sizes_made_for_another() -> None:
+    packaged = {"batch_size": 8192, "minibatch_size": 2048, "num_steps": 32, "gamma": 0.9}
+    own = {"batch_size": 512, "seed": 3}
+    assert config.layered(packaged, own) == {"batch_size": 512, "gamma": 0.9, "seed": 3}
+    assert config.layered(packaged, {"seed": 3}) == {**packaged, "seed": 3}
+
+
+def test_an_env_without_an_ini_gets_what_its_slots_ask_for() -> None:
+    with pufferlib.emulate(lambda: gymnasium.make("CartPole-v1"), num_envs=4) as vecenv:
+        trainer = PuffeRL(vecenv, dashboard="off")
+    assert (trainer.config.batch_size, trainer.config.minibatch_size) == (2048, 128)
+    assert trainer.shape.by_step
+    assert trainer.config.norm_reward
+    assert trainer.config.anneal_lr is False
+    assert isinstance(trainer.policy, MLP)
+    assert trainer.policy.separate
+
+
+def test_a_rounded_batch_size_is_one_warning() -> None:
+    with (
+        pufferlib.make("cartpole", num_envs=8, num_workers=1) as vecenv,
+        pytest.warns(UserWarning, match="`batch_size` is rounded from 100 to 96") as caught,
+    ):
+        trainer = PuffeRL(vecenv, batch_size=100, dashboard="off")
+    assert len(caught) == 1
+    assert trainer.config.batch_size == 96
+
+
+def test_stable_baselines_numbers_run() -> None:
+    with pufferlib.make("gym-CartPole-v1", num_envs=1, backend="serial") as vecenv:
+        trainer = PuffeRL(vecenv, batch_size=2048, minibatch_size=64, n_epochs=1, dashboard="off")
+        trainer.evaluate()
+        assert trainer.train()["updates"] == 32
+
+
+def test_training_past_an_annealed_budget_is_warned_of_once() -> None:
+    with pufferlib.make("cartpole", num_envs=8, num_workers=1) as vecenv:
+        trainer = PuffeRL(vecenv, batch_size=256, num_iterations=1, dashboard="off")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trainer.evaluate()
+            trainer.train()
+        trainer.evaluate()
+        with pytest.warns(UserWarning, match="the budget of 256 steps is spent"):
+            trainer.train()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it is said once
+            trainer.evaluate()
+            trainer.train()
+
+
+def test_cartpole_is_learned_with_nothing_typed() -> None:
+    # 3 seeds were above 350 after 60k steps (docs/defaults.md); untrained it is about 22
+    with pufferlib.make("gym-CartPole-v1", backend="serial") as vecenv:
+        trainer = PuffeRL(vecenv, seed=1, dashboard="off", torch_threads=1)
+        while trainer.steps < 50_000:
+            reached = trainer.evaluate()["mean_reward"]
+            trainer.train()
+    assert reached > 150
+
+
+def test_advantages_where_nothing_was_earned_stay_small() -> None:
+    class Empty(gymnasium.Env[Any, Any]):
+        """Gives no reward, ever."""
+
+        observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+            super().reset(seed=seed)
+            return self.look(), {}
+
+        def look(self) -> Any:
+            return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+        def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return self.look(), 0.0, False, False, {}
+
+    with pufferlib.emulate(Empty, num_envs=4, seed=1) as vecenv:
+        trainer = PuffeRL(vecenv, batch_size=512, ent_coef=0.0, dashboard="off")
+        divergences = []
+        for _ in range(12):
+            trainer.evaluate()
+            divergences.append(trainer.train()["approx_kl"])
+    # errors of the value as loud as rewards would move the policy by 0.003 an iteration
+    assert np.mean(divergences[-6:]) < 1e-3

@@ -1,0 +1,124 @@
+"""Sums through shared memory are those of all processes, the same for each, and never hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pufferlib.distributed.shared_sums import SharedSums
+from pufferlib.distributed.world import shared_sums
+
+SIZE = 3
+
+
+def together(work: Callable[[SharedSums, int], Any], timeout: float = 20.0) -> list[Any]:
+    """Run `work` for each rank, threads in the place of processes; return what they return."""
+    barrier, told, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
+
+    def run(rank: int) -> None:
+        def gather(value: Any) -> list[Any]:
+            told[rank] = value
+            barrier.wait()
+            values = list(told)
+            barrier.wait()
+            return values
+
+        try:
+            sums = SharedSums(rank, SIZE, timeout, lambda value: gather(value)[0], gather)
+            out[rank] = work(sums, rank)
+        except Exception as error:
+            out[rank] = error  # type: ignore[call-overload]
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(SIZE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return out
+
+
+def test_all_get_the_sum_of_all_however_often_they_ask() -> None:
+    def work(sums: SharedSums, rank: int) -> list[torch.Tensor]:
+        results = []
+        for number in range(300):
+            kind = (torch.float32, torch.float64, torch.int64)[number % 3]
+            mine = torch.full((number % 7 + 1, 2), number * (rank + 1), dtype=kind)
+            assert sums.fits(mine)
+            sums.sum_(mine)
+            results.append(mine)
+        return results
+
+    whole = together(work)
+    for number, parts in enumerate(zip(*whole, strict=True)):
+        for part in parts:
+            assert (part == number * 6).all()  # 1 + 2 + 3 times the number
+
+
+def test_the_order_of_sums_is_the_same_for_all() -> None:
+    numbers = torch.tensor([1e8, -1e8, 1.5e-3])
+
+    def work(sums: SharedSums, rank: int) -> float:
+        mine = numbers[rank : rank + 1].clone()
+        sums.sum_(mine)
+        return mine.item()
+
+    assert together(work) == [pytest.approx(1.5e-3)] * SIZE
+
+
+def test_what_is_strided_or_zero_dimensional_is_summed_too() -> None:
+    def work(sums: SharedSums, rank: int) -> tuple[Any, Any]:
+        table, one = torch.ones(4, 3), torch.tensor(2.0)
+        column = table[:, 1]
+        sums.sum_(column)
+        sums.sum_(one)
+        return table.tolist(), one.item()
+
+    assert together(work) == [([[1.0, 3.0, 1.0]] * 4, 6.0)] * SIZE
+
+
+def test_what_does_not_fit_is_said_before() -> None:
+    def work(sums: SharedSums, rank: int) -> list[bool]:
+        most = sums._slot_bytes // 4
+        tensors = [torch.zeros(most), torch.zeros(most + 1), torch.zeros(1, dtype=torch.bfloat16)]
+        return [sums.fits(tensor) for tensor in tensors]
+
+    assert together(work) == [[True, False, False]] * SIZE
+
+
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shared_sums, "_FOLDER", str(tmp_path))
+
+    def work(sums: SharedSums, rank: int) -> bool:
+        sums.sum_(torch.ones(1))
+        return sums.is_there
+
+    assert together(work) == [True] * SIZE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_such_memory_all_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shared_sums, "_FOLDER", str(tmp_path / "none"))
+    assert (
+        together(lambda sums, rank: (sums.is_there, sums.fits(torch.ones(1))))
+        == [(False, False)] * SIZE
+    )
+
+
+def test_a_rank_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_sums, "_SLICE_MS", 10)
+    monkeypatch.setattr(shared_sums, "_is_alive", lambda pid: False)
+    errors = together(lambda sums, rank: sums.sum_(torch.ones(1)) if rank else None)
+    assert [str(error) for error in errors[1:]] == [
+        f"rank 0 died, so rank {rank} cannot go on" for rank in (1, 2)
+    ]
+
+
+def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_sums, "_SLICE_MS", 10)
+    errors = together(lambda sums, rank: sums.sum_(torch.ones(1)) if rank else None, timeout=0.05)
+    assert all("s for the others" in str(error) for error in errors[1:])

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TransformedDistribution
 
 from pufferlib.errors import UsageError, did_you_mean
-from pufferlib.policies.distributions import Squash, middle_and_reach
 from pufferlib.policies.observations import Observations, policy_spaces, unflatten_observations
 from pufferlib.policies.recurrent import make_core
 from pufferlib.policies.recurrent_wrapper import RecurrentWrapper, feature_size
+from pufferlib.policies.squash import Squash, middle_and_reach
 from pufferlib.pytorch import layer_init
 from pufferlib.spaces import (
     Leaf,

@@ -21,16 +21,10 @@ from pufferlib.policies.calling import policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.advantage import compute_advantages, without_rho
-from pufferlib.training.async_rollout import AsyncRollout
-from pufferlib.training.optimizers import Adam, Muon
+from pufferlib.training.minibatches import Minibatch, minibatches, prioritised_minibatches, take
+from pufferlib.training.optimizers import OPTIMIZERS
 from pufferlib.training.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
-from pufferlib.training.rollout import (
-    Minibatch,
-    Rollout,
-    minibatches,
-    prioritised_minibatches,
-    take,
-)
+from pufferlib.training.rollout import Rollout, Steps, Targets
 
 if TYPE_CHECKING:
     from pufferlib.batches import BatchShape
@@ -52,25 +46,6 @@ class Schedule(NamedTuple):
     clip_coef: float
     ent_coef: float
     prio_beta: float
-
-
-class Targets(NamedTuple):
-    """What a rollout is trained on, both [S, T]."""
-
-    advantages: Tensor  # of the policy
-    returns: Tensor  # of the value
-
-
-class _Steps(NamedTuple):
-    """Rows of steps in order of time, [N, T], as `compute_advantages` takes them."""
-
-    rewards: Tensor
-    values: Tensor
-    terminals: Tensor
-    truncations: Tensor
-    final_values: Tensor
-    masks: Tensor | None
-    ratios: Tensor | None
 
 
 class Learner:
@@ -99,13 +74,7 @@ class Learner:
                 )
         if not self.parameters:
             raise UsageError("`policy` must have parameters that require gradients, but has none.")
-        rate, eps = config.learning_rate, config.adam_eps
-        betas = (config.adam_beta1, config.adam_beta2)
-        self.optimizer = (
-            Adam(self.parameters, rate, betas, eps)
-            if config.optimizer == "adam"
-            else Muon(policy, rate, betas, eps, config.muon_momentum)
-        )
+        self.optimizer = OPTIMIZERS[config.optimizer](policy, config)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which the policy is asked; log-probabilities stay outside."""
@@ -151,74 +120,41 @@ class Learner:
         return numbers[:-1].reshape(len(rows), len(NUMBERS)), float(numbers[-1])
 
     def targets(self, rollout: Rollout, ratios: Tensor | None = None) -> Targets:
-        """Return what to train on; a slot's stretches count as one, however they were cut."""
-        if isinstance(rollout, AsyncRollout):
-            return self._chained_targets(rollout, ratios)
-        by_slot = rollout.by_slot
-        bootstrap = rollout.bootstrap[-rollout.num_slots :]
-        parts = _Steps(
-            by_slot(rollout.rewards),
-            by_slot(rollout.values),
-            by_slot(rollout.terminals),
-            by_slot(rollout.truncations),
-            by_slot(rollout.final_values),
-            None if rollout.all_present else by_slot(rollout.masks),
-            None if ratios is None else by_slot(ratios),
-        )
-        targets, _ = self._targets_of(parts, bootstrap, torch.zeros_like(bootstrap))
-        return Targets(*map(rollout.by_segment, targets))
+        """Return what to train on; a slot's segments count as one, however they were cut."""
+        return rollout.scan_back(self._scan, ratios)
 
-    def _chained_targets(self, rollout: AsyncRollout, ratios: Tensor | None) -> Targets:
-        """Do the same where a slot's segments lie anywhere: each after the one that follows it.
+    def _scan(self, steps: Steps, bootstrap: Tensor, after: Tensor) -> tuple[Targets, Tensor]:
+        """Return the targets of some steps, and the correction of the first value of each row.
 
-        What follows a segment enters by its bootstrap: gamma * (v + gae_lambda * A) is what the
-        last step would see of the next one, and with ratios gae_lambda * c / rho.
+        The correction `after` the last step enters through the bootstrap: gamma * (v + gae_lambda *
+        A) is what the last step would see of the next one, and with ratios gae_lambda * c / rho.
         """
-        config = self.config
-        out = Targets(torch.zeros_like(rollout.values), torch.zeros_like(rollout.values))
-        following = torch.zeros(len(rollout.stage.values), device=rollout.values.device)
-        for rows, slots in reversed(rollout.waves()):
-            share: Tensor | float = config.gae_lambda
-            if ratios is not None:
-                last = ratios[rows, -1]
-                rho = last.clamp(max=config.vtrace_rho_clip)
-                share = share * last.clamp(max=config.vtrace_c_clip) / rho.clamp(min=1e-8)
-            parts = _Steps(
-                rollout.rewards[rows],
-                rollout.values[rows],
-                rollout.terminals[rows],
-                rollout.truncations[rows],
-                rollout.final_values[rows],
-                None if rollout.all_present else rollout.masks[rows],
-                None if ratios is None else ratios[rows],
-            )
-            after = following[slots]
-            targets, first = self._targets_of(parts, rollout.bootstrap[rows] + share * after, after)
-            out.advantages[rows], out.returns[rows] = targets
-            following[slots] = first
-        return out
-
-    def _targets_of(
-        self, steps: _Steps, bootstrap: Tensor, following: Tensor
-    ) -> tuple[Targets, Tensor]:
-        """Return the targets of some rows of steps, and what moves the first value of each."""
-        config = self.config
+        config, ratios = self.config, steps.ratios
+        share: Tensor | float = config.gae_lambda
+        if ratios is not None:
+            rho = ratios[:, -1].clamp(max=config.vtrace_rho_clip)
+            c = ratios[:, -1].clamp(max=config.vtrace_c_clip)
+            share = share * c / rho.clamp(min=1e-8)
         corrections = compute_advantages(
             steps.rewards,
             steps.values,
-            bootstrap,
-            *steps[2:],
+            bootstrap + share * after,
+            steps.terminals,
+            steps.truncations,
+            steps.final_values,
+            steps.masks,
+            ratios,
             gamma=config.gamma,
             gae_lambda=config.gae_lambda,
             rho_clip=config.vtrace_rho_clip,
             c_clip=config.vtrace_c_clip,
         )
         advantages = corrections
-        if steps.ratios is not None:
+        if ratios is not None:
             advantages = without_rho(
                 corrections,
-                following,
-                steps.ratios,
+                after,
+                ratios,
                 steps.terminals | steps.truncations,
                 decay=config.gamma * config.gae_lambda,
                 rho_clip=config.vtrace_rho_clip,

@@ -1,7 +1,7 @@
-"""Find what is nan or inf in a rollout or an update, and say where it came from.
+"""Find nan and inf in a rollout or an update, and where they came from.
 
-The check itself is a few sums, whatever the size of the run: a sum is finite only if all its parts
-are. The search begins where that fails.
+The check is a few sums, whatever the size of the run: a sum is finite only if all its parts are.
+The search begins where a sum is not.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from torch import Tensor
 
 from pufferlib.policies.observations import Observations, unflatten_observations
 from pufferlib.spaces import ObservationLayout
-from pufferlib.training.async_rollout import AsyncRollout
 from pufferlib.training.rollout import Rollout
 
 
 def rollout_fault(
     rollout: Rollout, layout: ObservationLayout, agents_per_env: int = 1
 ) -> str | None:
-    """Say what is not finite in the steps of a rollout that carry data, None if all is well."""
+    """Describe the first non-finite number in the steps that carry data; None if there is none."""
     parts = list(_parts(rollout, layout))
     if torch.stack([part.sum(dtype=torch.float32) for _, part in parts]).isfinite().all():
         return None
@@ -30,20 +29,18 @@ def rollout_fault(
         bad = part.isfinite().logical_not().flatten(2).any(2) & rollout.masks
         if bad.any():
             segment, t = bad.nonzero()[0].tolist()
-            stretch, slot = divmod(segment, rollout.num_slots)
-            if isinstance(rollout, AsyncRollout):
-                slot = int(rollout.slots[segment])
+            slot, step = rollout.origin(segment, t)
             found = part[segment, t]
             value = found[found.isfinite().logical_not()].flatten()[0].item()
             return (
                 f"`{name}` must be finite, but {value} came from slot {slot} (env "
-                f"{slot // agents_per_env}) in step {stretch * rollout.horizon + t} of the rollout"
+                f"{slot // agents_per_env}) in step {step} of the rollout"
             )
     return None
 
 
 def update_fault(names: Sequence[str], table: NDArray[np.float32]) -> str | None:
-    """Say which number [updates, names] is the first that is not finite, None if all are."""
+    """Describe the first non-finite number of [updates, names]; None if there is none."""
     bad = np.argwhere(~np.isfinite(table))
     if not len(bad):
         return None
@@ -52,7 +49,7 @@ def update_fault(names: Sequence[str], table: NDArray[np.float32]) -> str | None
 
 
 def _parts(rollout: Rollout, layout: ObservationLayout) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and tensors [S, T, ...], what the env gave before what the policy made of it."""
+    """Yield names and tensors [S, T, ...]: those of the env before those of the policy."""
     yield "rewards", rollout.rewards.unsqueeze(2)
     for leaf in layout.leaves:
         if leaf.dtype.kind == "f":

@@ -145,7 +145,7 @@ def test_statistics_are_over_the_last_hundred_episodes() -> None:
     trainer = small(cartpole(max_steps=5, num_envs=2), batch_size=10, num_steps=5)
     window = [trainer.evaluate() for _ in range(3)]
     assert [log["episodes"] for log in window] == [2, 2, 2]
-    trainer._window.rollouts[0] |= {"mean_reward": 35.0, "max_reward": 36.0, "score": 8.0}
+    trainer.state.episodes.rollouts[0] |= {"mean_reward": 35.0, "max_reward": 36.0, "score": 8.0}
 
     logs = [trainer.evaluate() for _ in range(48)]
 
@@ -174,8 +174,8 @@ def test_a_resumed_run_goes_on_with_its_window(tmp_path: Path) -> None:
     trainer.save_checkpoint(tmp_path / "half")
     resumed = small(cartpole(), **settings)
     resumed.load_checkpoint(tmp_path / "half")
-    assert resumed._window.rollouts == trainer._window.rollouts != []
-    assert (resumed._window.has_ended == trainer._window.has_ended).all()
+    assert resumed.state.episodes.rollouts == trainer.state.episodes.rollouts != []
+    assert (resumed.state.episodes.has_ended == trainer.state.episodes.has_ended).all()
     kept = ("mean_reward", "min_reward", "max_reward", "episode_length", "env/score", "episodes")
     for _ in range(40):
         went_on, after = iterate(trainer), iterate(resumed)

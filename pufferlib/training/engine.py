@@ -1,0 +1,138 @@
+"""Engines: implementations of the two halves of an iteration, collecting and training.
+
+PuffeRL knows no other difference between engines than this interface. All of them work on the same
+tensors: the parameters of the policy, the moments of the optimizer and the rollout.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from pufferlib.errors import UsageError
+from pufferlib.policies.acting import Actor
+from pufferlib.policies.normalisation import ObservationNorm
+from pufferlib.policies.observations import PolicySpaces
+from pufferlib.training.async_rollout import AsyncRollout, collect_async
+from pufferlib.training.double_buffer import collect_double_buffered
+from pufferlib.training.learner import Learner, Schedule
+from pufferlib.training.rollout import Carry, Rollout, collect
+
+if TYPE_CHECKING:
+    from pufferlib.batches import BatchShape
+    from pufferlib.config import TrainConfig
+    from pufferlib.distributed.world import World
+    from pufferlib.training.profiling import Profiler
+    from pufferlib.vectorization import VectorEnv
+
+
+class Parts(NamedTuple):
+    """What an engine is made of; the trainer owns all of it."""
+
+    policy: nn.Module
+    spaces: PolicySpaces
+    config: TrainConfig
+    device: torch.device
+    world: World
+    profiler: Profiler
+    observation_norm: ObservationNorm | None
+    order_rng: torch.Generator
+    sample_rng: torch.Generator
+
+
+class Engine(ABC):
+    """Collects rollouts and trains on them. `fallback` says why a faster engine was not chosen."""
+
+    name: str
+    fallback: str = ""
+    rollout: Rollout
+    optimizer: torch.optim.Optimizer
+    actor: Actor  # how the policy acts outside of rollouts
+
+    @abstractmethod
+    def __init__(self, parts: Parts) -> None: ...
+
+    @staticmethod
+    def unsupported(parts: Parts) -> str:
+        """Return in a few words why this engine cannot run these parts; "" if it can."""
+        return ""
+
+    @abstractmethod
+    def begin_on(self, env: VectorEnv, spaces: PolicySpaces, shape: BatchShape) -> None:
+        """Prepare for an env: the first one, or another one between two iterations."""
+
+    @abstractmethod
+    def collect(self, env: VectorEnv, carry: Carry) -> Carry:
+        """Fill `rollout` with the next steps of `env`; return what the next call begins with."""
+
+    @abstractmethod
+    def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
+        """Train on `rollout`; return the numbers of each update, and the explained variance."""
+
+
+class TorchEngine(Engine):
+    """The engine for every policy and device."""
+
+    name = "torch"
+    _collect: Callable[..., Carry]
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.learner = Learner(
+            parts.policy,
+            parts.spaces,
+            parts.config,
+            parts.device,
+            parts.order_rng,
+            parts.world,
+        )
+        self.optimizer = self.learner.optimizer
+        self.actor = Actor(
+            self.learner.runner,
+            parts.spaces,
+            parts.device,
+            normalise=parts.observation_norm,
+            generator=parts.sample_rng,
+            autocast=self.learner.autocast,
+        )
+
+    def begin_on(self, env: VectorEnv, spaces: PolicySpaces, shape: BatchShape) -> None:
+        self.learner.spaces = self.actor.spaces = spaces
+        own = shape._replace(segments=shape.segments // self._parts.world.size)
+        sizes = own, env.num_agents, spaces, self._parts.device, env.action_masks is not None
+        if env.surplus_envs:
+            self.rollout, self._collect = AsyncRollout(*sizes), collect_async
+        else:
+            self.rollout = Rollout(*sizes)
+            self._collect = collect if env.batches == 1 else collect_double_buffered
+
+    def collect(self, env: VectorEnv, carry: Carry) -> Carry:
+        with self.actor.acting():
+            return self._collect(env, self.actor, self.rollout, carry, self._parts.profiler)
+
+    def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
+        return self.learner.train(self.rollout, shape, now, self._parts.profiler)
+
+
+ENGINES: dict[str, type[Engine]] = {"torch": TorchEngine}  # the fastest first
+
+
+def make_engine(wanted: str, parts: Parts) -> Engine:
+    """Return the engine that was asked for, or with "auto" the fastest that can run the parts."""
+    reasons: list[str] = []
+    for name, kind in ENGINES.items():
+        if wanted not in ("auto", name):
+            continue
+        reason = kind.unsupported(parts)
+        if not reason:
+            engine = kind(parts)
+            engine.fallback = "; ".join(reasons)
+            return engine
+        reasons.append(f"{name}: {reason}")
+    raise UsageError(f"`engine` must be one that supports this run, but got {reasons[0]}.")

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.policies.calling import policy_step
 from pufferlib.policies.distributions import env_actions, sample
 from pufferlib.policies.observations import PolicySpaces

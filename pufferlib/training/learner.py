@@ -33,8 +33,7 @@ from pufferlib.training.rollout import (
 )
 
 if TYPE_CHECKING:
-    from pufferlib.batches import BatchShape
-    from pufferlib.config import TrainConfig
+    from pufferlib.config import BatchShape, TrainConfig
     from pufferlib.distributed.world import World
     from pufferlib.training.profiling import Profiler
 

@@ -21,7 +21,7 @@ from pufferlib.policies.recurrent import State, map_state, reset_state
 from pufferlib.training.ppo import moments_of
 
 if TYPE_CHECKING:
-    from pufferlib.batches import BatchShape
+    from pufferlib.config import BatchShape
     from pufferlib.policies.normalisation import ObservationNorm
     from pufferlib.training.profiling import Profiler
     from pufferlib.vectorization import Batch, VectorEnv

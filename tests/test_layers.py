@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 LAYERS = [
     {"errors", "files"},
     {"config", "spaces"},
-    {"batches", "buffers", "system"},
+    {"buffers", "system"},
     {"episodes"},
     {"env"},
     {"emulation", "native"},

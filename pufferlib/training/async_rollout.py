@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.policies.acting import Actor, on_device
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of

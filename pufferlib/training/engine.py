@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from pufferlib.config import ENGINES, load_choice
 from pufferlib.errors import UsageError
 from pufferlib.policies.acting import Actor
 from pufferlib.policies.normalisation import ObservationNorm
@@ -25,8 +26,7 @@ from pufferlib.training.learner import Learner, Schedule
 from pufferlib.training.rollout import Carry, Rollout, collect
 
 if TYPE_CHECKING:
-    from pufferlib.batches import BatchShape
-    from pufferlib.config import TrainConfig
+    from pufferlib.config import BatchShape, TrainConfig
     from pufferlib.distributed.world import World
     from pufferlib.training.profiling import Profiler
     from pufferlib.vectorization import VectorEnv
@@ -120,15 +120,13 @@ class TorchEngine(Engine):
         return self.learner.train(self.rollout, shape, now, self._parts.profiler)
 
 
-ENGINES: dict[str, type[Engine]] = {"torch": TorchEngine}  # the fastest first
-
-
 def make_engine(wanted: str, parts: Parts) -> Engine:
     """Return the engine that was asked for, or with "auto" the fastest that can run the parts."""
     reasons: list[str] = []
-    for name, kind in ENGINES.items():
+    for name, location in ENGINES.items():
         if wanted not in ("auto", name):
             continue
+        kind: type[Engine] = load_choice(location)
         reason = kind.unsupported(parts)
         if not reason:
             engine = kind(parts)

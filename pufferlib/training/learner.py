@@ -16,19 +16,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pufferlib.config import OPTIMIZERS, load_choice
 from pufferlib.errors import UsageError
 from pufferlib.policies.calling import policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.advantage import compute_advantages, without_rho
 from pufferlib.training.minibatches import Minibatch, minibatches, prioritised_minibatches, take
-from pufferlib.training.optimizers import OPTIMIZERS
+from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
 from pufferlib.training.rollout import Rollout, Steps, Targets
 
 if TYPE_CHECKING:
-    from pufferlib.batches import BatchShape
-    from pufferlib.config import TrainConfig
+    from pufferlib.config import BatchShape, TrainConfig
     from pufferlib.distributed.world import World
     from pufferlib.training.profiling import Profiler
 
@@ -74,7 +74,7 @@ class Learner:
                 )
         if not self.parameters:
             raise UsageError("`policy` must have parameters that require gradients, but has none.")
-        self.optimizer = OPTIMIZERS[config.optimizer](policy, config)
+        self.optimizer: Adam = load_choice(OPTIMIZERS[config.optimizer]).from_config(policy, config)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which the policy is asked; log-probabilities stay outside."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.policies.recurrent import RecurrentState, map_state
 from pufferlib.training.ppo import moments_of

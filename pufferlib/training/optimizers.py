@@ -8,7 +8,7 @@ for the device. The state is that of `torch.optim`, so checkpoints need no speci
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
@@ -209,9 +209,3 @@ def _sound(grad: Tensor, scale: Tensor | None, veto: Tensor | None) -> Tensor:
     if scale is not None:
         grad = grad / scale
     return grad if veto is None else grad.where(veto == 0, 0.0)
-
-
-OPTIMIZERS: dict[str, Callable[[nn.Module, TrainConfig], Adam]] = {
-    "adam": Adam.from_config,
-    "muon": Muon.from_config,
-}

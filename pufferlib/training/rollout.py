@@ -19,7 +19,7 @@ from pufferlib.policies.observations import PolicySpaces, torch_dtype
 from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
 
 if TYPE_CHECKING:
-    from pufferlib.batches import BatchShape
+    from pufferlib.config import BatchShape
     from pufferlib.training.profiling import Profiler
     from pufferlib.vectorization import Batch, VectorEnv
 

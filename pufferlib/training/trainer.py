@@ -27,8 +27,7 @@ from torch import nn
 
 from pufferlib import config as configs
 from pufferlib import native
-from pufferlib.batches import fit, shape_of
-from pufferlib.config import TrainConfig
+from pufferlib.config import TrainConfig, batch_shape, complete_options
 from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.distributed.world import SlotGenerator, World, join_world
 from pufferlib.episodes import EpisodeWindow, joined_metrics
@@ -83,7 +82,7 @@ class PuffeRL:
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
         packaged = configs.load(getattr(env, "name", None) or "")
-        settings = configs.layered(packaged.chosen_train(), settings)
+        settings = configs.merge_train_layers(packaged.chosen_train(), settings)
         checked = TrainConfig.from_dict(settings)
         self.world = join_world(checked.device)
         env = as_self_play(env, settings, self.world)
@@ -97,10 +96,11 @@ class PuffeRL:
                 policy = make_policy(env, **asdict(packaged.policy))
             self.policy = policy.to(self.device)
             prepare_policy(self.policy, self.spaces)
-        fitted = fit(settings, env.num_agents * self.world.size, takes_state(self.policy))
-        self.config, self.shape, self.adjusted = fitted.config, fitted.shape, fitted.adjusted
-        if fitted.rounded is not None:
-            warnings.warn(fitted.rounded, UserWarning, stacklevel=2)
+        num_slots = env.num_agents * self.world.size
+        completed = complete_options(settings, num_slots, takes_state(self.policy))
+        self.config, self.shape, self.adjusted, warning = completed
+        if warning is not None:
+            warnings.warn(warning, UserWarning, stacklevel=2)
         check_batch(env, self.config.batch_size // self.world.size, self.device.type)
         self.world.agree({"slots": env.num_agents, **_shared_options(self.config)})
         self.world.agree(_layout_of(self.policy, self.spaces))
@@ -166,7 +166,7 @@ class PuffeRL:
         env = as_self_play(env, asdict(self.config), self.world, before=self._env)
         spaces = policy_spaces(env)
         loading.check_spaces(spaces, self.spaces, "of the env before")
-        self.shape = shape_of(self.config, env.num_agents * self.world.size)
+        self.shape = batch_shape(self.config, env.num_agents * self.world.size)
         self.spaces = spaces
         self.state.carry = self._begin_on(env)
         self.state.episodes = EpisodeWindow(env.num_agents)

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 import pufferlib
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.policies.acting import Actor
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.training.advantage import compute_advantages, without_rho

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import pufferlib
 from pufferlib import PuffeRL
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
 from pufferlib.training.advantage import compute_advantages_torch
 from pufferlib.training.minibatches import minibatches, prioritised_minibatches

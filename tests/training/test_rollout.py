@@ -12,7 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import pufferlib
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
 from pufferlib.policies.acting import Actor
 from pufferlib.policies.calling import policy_sequence

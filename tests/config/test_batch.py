@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from pufferlib.batches import BatchShape, fit, shape_of
-from pufferlib.config import TrainConfig
+from pufferlib.config import BatchShape, TrainConfig, batch_shape, complete_options
 from pufferlib.errors import UsageError
 
 
-def fitted(slots: int, is_recurrent: bool = False, **given: Any) -> tuple[int, int | None, int]:
-    config = fit(given, slots, is_recurrent).config
+def sizes_for(slots: int, is_recurrent: bool = False, **given: Any) -> tuple[int, int | None, int]:
+    config = complete_options(given, slots, is_recurrent).config
     return config.batch_size, config.minibatch_size, config.n_epochs
 
 
@@ -32,25 +31,34 @@ def fitted(slots: int, is_recurrent: bool = False, **given: Any) -> tuple[int, i
     ],
 )
 def test_sizes_follow_from_the_slots(slots: int, sizes: tuple[int, int, int]) -> None:
-    assert fitted(slots) == sizes
+    assert sizes_for(slots) == sizes
 
 
 def test_a_batch_is_at_most_a_twentieth_of_the_budget() -> None:
-    assert fitted(256, total_timesteps=200_000)[0] == 256 * 39  # 10,000 in whole steps of all
-    assert fitted(8, total_timesteps=1000)[0] == 8 * 16  # but at least 16 steps of every slot
-    assert fitted(256, num_iterations=3)[0] == 32768
+    assert sizes_for(256, total_timesteps=200_000)[0] == 256 * 39  # 10,000 in whole steps of all
+    assert sizes_for(8, total_timesteps=1000)[0] == 8 * 16  # but at least 16 steps of every slot
+    assert sizes_for(256, num_iterations=3)[0] == 32768
 
 
 def test_what_was_given_is_kept() -> None:
-    assert fitted(8, batch_size=4096, minibatch_size=100, n_epochs=3) == (4096, 100, 3)
-    assert fit({"num_steps": 5}, 8, False).config.num_steps == 5
-    assert fit({"replay_ratio": 0.5}, 8, False).config.n_epochs == TrainConfig().n_epochs
+    assert sizes_for(8, batch_size=4096, minibatch_size=100, n_epochs=3) == (4096, 100, 3)
+    assert complete_options({"num_steps": 5}, 8, False).config.num_steps == 5
+    assert (
+        complete_options({"replay_ratio": 0.5}, 8, False).config.n_epochs == TrainConfig().n_epochs
+    )
 
 
 def test_what_was_adjusted_is_named() -> None:
-    assert fit({}, 8, False).adjusted == ("batch_size 2048", "minibatch_size 128", "n_epochs 10")
-    assert fit({"batch_size": 4096}, 8, False).adjusted == ("minibatch_size 256", "n_epochs 10")
-    assert fit({"minibatch_size": 8192}, 256, False).adjusted == ()
+    assert complete_options({}, 8, False).adjusted == (
+        "batch_size 2048",
+        "minibatch_size 128",
+        "n_epochs 10",
+    )
+    assert complete_options({"batch_size": 4096}, 8, False).adjusted == (
+        "minibatch_size 256",
+        "n_epochs 10",
+    )
+    assert complete_options({"minibatch_size": 8192}, 256, False).adjusted == ()
 
 
 @pytest.mark.parametrize(
@@ -65,13 +73,13 @@ def test_what_was_adjusted_is_named() -> None:
 def test_a_batch_size_that_does_not_divide_is_rounded_with_a_line(
     slots: int, given: dict[str, Any], batch_size: int
 ) -> None:
-    result = fit(given, slots, False)
+    result = complete_options(given, slots, False)
     assert result.config.batch_size == batch_size
     assert result.shape.segments * result.shape.horizon == batch_size
-    assert result.rounded is not None
-    assert f"from {given['batch_size']} to {batch_size}" in result.rounded
-    assert "\n" not in result.rounded
-    assert fit({**given, "batch_size": batch_size}, slots, False).rounded is None
+    assert result.warning is not None
+    assert f"from {given['batch_size']} to {batch_size}" in result.warning
+    assert "\n" not in result.warning
+    assert complete_options({**given, "batch_size": batch_size}, slots, False).warning is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,7 @@ def test_a_batch_size_that_does_not_divide_is_rounded_with_a_line(
 def test_policies_without_state_train_on_steps_unless_slots_are_many(
     slots: int, given: dict[str, Any], shape: BatchShape
 ) -> None:
-    assert fit(given, slots, False).shape == shape
+    assert complete_options(given, slots, False).shape == shape
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,7 @@ def test_policies_without_state_train_on_steps_unless_slots_are_many(
 def test_recurrent_policies_train_on_segments(
     slots: int, given: dict[str, Any], shape: BatchShape
 ) -> None:
-    assert fit(given, slots, True).shape == shape
+    assert complete_options(given, slots, True).shape == shape
 
 
 @pytest.mark.parametrize(
@@ -134,19 +142,22 @@ def test_contradictions_are_errors(
     slots: int, is_recurrent: bool, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        fit(given, slots, is_recurrent)
+        complete_options(given, slots, is_recurrent)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_complete_config_that_does_not_fit_other_slots_offers_numbers_that_do() -> None:
-    config = fit({"batch_size": 1000}, 8, False).config
+    config = complete_options({"batch_size": 1000}, 8, False).config
     with pytest.raises(UsageError, match=r"but got 1000. Try 996 or 1008."):
-        shape_of(config, 12)
+        batch_shape(config, 12)
 
 
 def test_the_learning_rate_anneals_where_a_budget_is_set() -> None:
-    assert fit({}, 8, False).config.anneal_lr is False
-    assert fit({"total_timesteps": 10**6}, 8, False).config.anneal_lr is True
-    assert fit({"num_iterations": 10}, 8, False).config.anneal_lr is True
-    assert fit({"num_iterations": 10, "anneal_lr": False}, 8, False).config.anneal_lr is False
+    assert complete_options({}, 8, False).config.anneal_lr is False
+    assert complete_options({"total_timesteps": 10**6}, 8, False).config.anneal_lr is True
+    assert complete_options({"num_iterations": 10}, 8, False).config.anneal_lr is True
+    assert (
+        complete_options({"num_iterations": 10, "anneal_lr": False}, 8, False).config.anneal_lr
+        is False
+    )

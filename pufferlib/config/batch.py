@@ -1,8 +1,8 @@
-"""How a run's steps are cut into batches and minibatches, and sizes that suit the env.
+"""How the steps of a run are cut into batches and minibatches, and sizes that suit the env.
 
-`fit` completes the options of a run: what the user left unset follows from the number of slots and
-the budget. Few slots are slow envs, where each step counts: small batches, many passes. Many slots
-are fast envs, where time counts: large batches, few passes.
+`complete_options` fills in the options that the user left unset, from the number of slots and the
+budget. Few slots mean slow envs, where each step counts: small batches, many passes. Many slots
+mean fast envs, where time counts: large batches, few passes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from pufferlib.config import TrainConfig
+from pufferlib.config.schema import TrainConfig
 from pufferlib.errors import UsageError
 
-STEPS_PER_SLOT = 128  # of a batch, where that is neither too few nor too many steps in all
-LEAST_STEPS_PER_SLOT = 16  # of a batch: advantages need some steps ahead
+STEPS_PER_SLOT = 128  # in a batch, within BATCH_SIZES
+LEAST_STEPS_PER_SLOT = 16  # in a batch: advantages look ahead
 BATCH_SIZES = (2048, 32768)
-BATCHES_PER_BUDGET = 20  # at least: a policy must be asked again as it changes
+BATCHES_PER_BUDGET = 20  # at least: fresh data matters more than large batches
 MINIBATCHES_PER_BATCH = 16
 MINIBATCH_SIZES = (64, 8192)
-EPOCHS = ((64, 10), (512, 4))  # up to so many slots; beyond, 2
-MANY_SLOTS = 256  # minibatches of segments have enough slots in them, and are faster to cut
-RECURRENT_STEPS = 64  # of a segment: as far as gradients flow back
-LEAST_SEGMENTS = 4  # of a minibatch
+EPOCHS = ((64, 10), (512, 4))  # (most slots, passes); beyond, 2
+MANY_SLOTS = 256  # from here on segments mix well enough, and are faster to cut
+RECURRENT_STEPS = 64  # in a segment: how far gradients flow back
+LEAST_SEGMENTS = 4  # in a minibatch
 
 
 class BatchShape(NamedTuple):
@@ -45,32 +45,34 @@ class BatchShape(NamedTuple):
         return self.segments * self.horizon if self.by_step else self.segments
 
 
-class Fit(NamedTuple):
-    """The options of a run, complete."""
+class CompletedOptions(NamedTuple):
+    """All options of a run, and how they differ from what the user gave."""
 
     config: TrainConfig
     shape: BatchShape
-    adjusted: tuple[str, ...]  # options that were left unset and got other values than documented
-    rounded: str | None  # what to warn of: a size that was given and did not divide
+    adjusted: tuple[str, ...]  # "key value" of unset options that differ from the default
+    warning: str | None  # a given `batch_size` was rounded
 
 
-def fit(given: Mapping[str, Any], num_slots: int, is_recurrent: bool) -> Fit:
-    """Complete the options of a run on `num_slots` slots; `given` are those that were chosen.
+def complete_options(
+    given: Mapping[str, Any], num_slots: int, is_recurrent: bool
+) -> CompletedOptions:
+    """Fill in the options of a run on `num_slots` slots; `given` are those that were set.
 
     Raises UsageError for options that contradict each other.
     """
     config = TrainConfig.from_dict(given)
-    draws = _draws(config, num_slots, is_recurrent)
-    values: dict[str, Any] = {"shuffle": draws}
-    if config.anneal_lr is None:  # a loop of the user's own may go on for longer than a default
+    shuffle = _minibatch_unit(config, num_slots, is_recurrent)
+    values: dict[str, Any] = {"shuffle": shuffle}
+    if config.anneal_lr is None:  # a loop without a budget has no end to decay towards
         values["anneal_lr"] = not {"total_timesteps", "num_iterations"}.isdisjoint(given)
     batch_size = config.batch_size if "batch_size" in given else _batch_size(config, num_slots)
     unit = num_slots * (config.num_steps or 1)
     values["batch_size"] = max(1, round(batch_size / unit)) * unit
-    rounded = None
+    warning = None
     if "batch_size" in given and values["batch_size"] != batch_size:
         what = "slots" if config.num_steps is None else "slots * num_steps"
-        rounded = (
+        warning = (
             f"`batch_size` is rounded from {batch_size} to {values['batch_size']}, a multiple of "
             f"the {unit} {what}."
         )
@@ -80,24 +82,25 @@ def fit(given: Mapping[str, Any], num_slots: int, is_recurrent: bool) -> Fit:
         horizon = values["num_steps"] = _divisor_up_to(RECURRENT_STEPS, steps_per_slot)
     if config.minibatch_size is None:
         size = _clamped(values["batch_size"] // MINIBATCHES_PER_BATCH, MINIBATCH_SIZES)
-        if draws == "segments":
+        if shuffle == "segments":
             size = max(size, LEAST_SEGMENTS * horizon)
         values["minibatch_size"] = min(size, values["batch_size"])
     if "n_epochs" not in given and config.replay_ratio is None:
         values["n_epochs"] = next((epochs for most, epochs in EPOCHS if num_slots <= most), 2)
-    changed = tuple(
+    defaults = vars(config)
+    adjusted = tuple(
         f"{key} {values[key]}"
         for key in ("batch_size", "minibatch_size", "n_epochs")
-        if key in values and key not in given and values[key] != getattr(config, key)
+        if key in values and key not in given and values[key] != defaults[key]
     )
     config = replace(config, **values)
-    return Fit(config, shape_of(config, num_slots), changed, rounded)
+    return CompletedOptions(config, batch_shape(config, num_slots), adjusted, warning)
 
 
-def shape_of(config: TrainConfig, num_slots: int) -> BatchShape:
+def batch_shape(config: TrainConfig, num_slots: int) -> BatchShape:
     """Return how a batch of a complete config is cut for `num_slots` slots.
 
-    Raises UsageError, with numbers that would fit, where it does not divide.
+    Raises UsageError, with numbers that work, if it does not divide.
     """
     horizon = config.num_steps or config.batch_size // num_slots
     if config.batch_size < num_slots or config.batch_size % (num_slots * horizon):
@@ -120,7 +123,9 @@ def shape_of(config: TrainConfig, num_slots: int) -> BatchShape:
     return whole._replace(minibatches=minibatches)
 
 
-def _draws(config: TrainConfig, num_slots: int, is_recurrent: bool) -> Literal["steps", "segments"]:
+def _minibatch_unit(
+    config: TrainConfig, num_slots: int, is_recurrent: bool
+) -> Literal["steps", "segments"]:
     """Return what minibatches are drawn from."""
     if config.shuffle == "auto":
         return "segments" if is_recurrent or num_slots >= MANY_SLOTS else "steps"

@@ -366,7 +366,9 @@ class VectorEncoder(nn.Linear):
         self.shape, self.scale = leaf.shape, UnitScale(leaf)
 
     def forward(self, observations: Tensor) -> Tensor:
-        numbers = self.scale(observations.reshape(-1, *self.shape).to(self.weight.dtype))
+        numbers = observations.to(self.weight.dtype)
+        if self.scale.is_needed:
+            numbers = self.scale(numbers.reshape(-1, *self.shape))
         return super().forward(numbers.reshape(-1, self.in_features))
 
 

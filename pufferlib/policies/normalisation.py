@@ -232,13 +232,13 @@ class RewardNorm(nn.Module):
         """
         if masks is not None:
             rewards = rewards.where(masks, 0.0)
-        goes_on = self.gamma * (~ends).to(rewards.dtype)
-        sums = torch.empty_like(rewards)
+        goes_on = self.gamma * (~ends.t()).to(rewards.dtype).contiguous()
         last = self.returns if slots is None else self.returns[slots]
-        for t in range(rewards.shape[1]):
-            now = last + rewards[:, t]
-            sums[:, t] = now
-            last = now * goes_on[:, t]
-        self.moments.update(sums.reshape(-1, 1), None if masks is None else masks.reshape(-1))
+        sums = rewards.t().clone(memory_format=torch.contiguous_format)  # a row for each step
+        for now, factor in zip(sums, goes_on, strict=True):
+            now += last
+            last = now * factor
+        sums = sums.t().reshape(-1, 1)
+        self.moments.update(sums, None if masks is None else masks.reshape(-1))
         last = last.where(last.isfinite(), 0.0)
         self.returns[slice(None) if slots is None else slots] = last

@@ -22,7 +22,12 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TransformedDistribution
 
 from pufferlib.errors import UsageError, did_you_mean
-from pufferlib.policies.observations import Observations, policy_spaces, unflatten_observations
+from pufferlib.policies.observations import (
+    Observations,
+    leaf_of,
+    policy_spaces,
+    unflatten_observations,
+)
 from pufferlib.policies.recurrent import make_core
 from pufferlib.policies.recurrent_wrapper import RecurrentWrapper, feature_size
 from pufferlib.policies.squash import Squash, middle_and_reach
@@ -323,10 +328,7 @@ class LeafEncoders(nn.Module):
         tree = unflatten_observations(observations, self.layout)
         parts = []
         for leaf, encoder in zip(self.layout.leaves, self.encoders, strict=True):
-            part = tree
-            for key in leaf.path:
-                part = part[key]
-            parts.append(encoder(part))
+            parts.append(encoder(leaf_of(tree, leaf)))
         features: Tensor = self.activation(torch.cat(parts, 1))
         return features
 

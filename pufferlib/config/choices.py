@@ -24,7 +24,7 @@ OPTIMIZERS = {  # option `train.optimizer`
     "muon": "pufferlib.training.optimizers:Muon",
 }
 ENGINES = {  # option `train.engine`, besides "auto"; the fastest first
-    "torch": "pufferlib.training.engine:TorchEngine",
+    "torch": "pufferlib.training.torch_engine:TorchEngine",
 }
 LOGGERS = {  # option `log.logger`, besides "none"
     "wandb": LoggerChoice(

@@ -65,8 +65,11 @@ def policy_step(
     `agent_ids` `[B]` says which agent of its env each slot is; without it the rows must be those of
     whole envs in order.
     """
-    batch = first_tensor(observations).shape[0]
-    inputs = unflatten_observations(observations, spaces.observation)
+    inputs = observations
+    if spaces.observation.structured:
+        inputs = unflatten_observations(observations, spaces.observation)
+    is_rows = isinstance(observations, Tensor)
+    batch = len(observations if is_rows else first_tensor(observations))
     if agent_ids is None and _call_of(policy).agent_ids:
         agent_ids = _agents_in_order(batch, spaces, observations)
     result = _asked(policy, inputs, _to_policy(policy, state), agent_ids)
@@ -103,9 +106,10 @@ def policy_sequence(
     `forward_sequence(obs, state, resets)` if it has one, which returns what `forward` does for
     `[S, T]`; through `decode_actions` if it has that, when no state is returned; else step by step.
     """
-    segments, horizon = first_tensor(observations).shape[:2]
+    is_rows = isinstance(observations, Tensor)
+    segments, horizon = (observations if is_rows else first_tensor(observations)).shape[:2]
     if not takes_state(policy):
-        flat = map_state(lambda x: x.flatten(0, 1), observations)
+        flat = observations.flatten(0, 1) if is_rows else map_state(_flatten_steps, observations)
         if _call_of(policy).agent_ids:
             if agent_ids is None:
                 agent_ids = _agents_in_order(segments, spaces, observations)
@@ -115,7 +119,7 @@ def policy_sequence(
     if _call_of(policy).two_halves:
         if actions is None:
             raise TypeError("a policy with `decode_actions` needs the actions that were taken")
-        rows = map_state(lambda x: x.flatten(0, 1), observations)
+        rows = map_state(_flatten_steps, observations)
         inputs = unflatten_observations(rows, spaces.observation)
         return decode_segments(module, inputs, actions, state, resets, spaces.action)
     if hasattr(module, "forward_sequence"):
@@ -273,6 +277,10 @@ def _spelled(tree: Observations) -> str:
         return f"shape {tuple(tree.shape)} {str(tree.dtype).removeprefix('torch.')}"
     items = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
     return ", ".join(f"[{key!r}] {_spelled(part)}" for key, part in items)
+
+
+def _flatten_steps(part: Tensor) -> Tensor:
+    return part.flatten(0, 1)
 
 
 def _agents_in_order(count: int, spaces: PolicySpaces, observations: Observations) -> Tensor:

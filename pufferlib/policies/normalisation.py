@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.errors import UsageError
-from pufferlib.policies.observations import unflatten_observations
+from pufferlib.policies.observations import leaf_of, unflatten_observations
 from pufferlib.spaces import Leaf, ObservationLayout
 
 CPU = torch.device("cpu")
@@ -173,11 +173,7 @@ class ObservationNorm(nn.Module):
         return list(self.moments)  # type: ignore[arg-type]
 
     def _part(self, rows: Tensor, leaf: Leaf) -> Tensor:
-        part = unflatten_observations(rows, self._layout)
-        for key in leaf.path:
-            part = part[key]
-        view: Tensor = part
-        return view
+        return leaf_of(unflatten_observations(rows, self._layout), leaf)
 
     def _refresh(self) -> None:
         pairs = zip(self._leaves, self._all_moments(), self._noted, strict=True)

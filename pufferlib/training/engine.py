@@ -7,7 +7,6 @@ tensors: the parameters of the policy, the moments of the optimizer and the roll
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,16 +19,27 @@ from pufferlib.errors import UsageError
 from pufferlib.policies.acting import Actor
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.training.async_rollout import AsyncRollout, collect_async
-from pufferlib.training.double_buffer import collect_double_buffered
-from pufferlib.training.learner import Learner, Schedule
-from pufferlib.training.rollout import Carry, Rollout, collect
+from pufferlib.training.ppo import PpoLoss
+from pufferlib.training.rollout import Carry, Rollout
 
 if TYPE_CHECKING:
     from pufferlib.config import BatchShape, TrainConfig
     from pufferlib.distributed.world import World
     from pufferlib.training.profiling import Profiler
     from pufferlib.vectorization import VectorEnv
+
+
+LOSSES = PpoLoss._fields[1:]
+NUMBERS = (*LOSSES, "grad_norm")  # of one update
+
+
+class Schedule(NamedTuple):
+    """The coefficients of one iteration, which may change over a run."""
+
+    learning_rate: float
+    clip_coef: float
+    ent_coef: float
+    prio_beta: float
 
 
 class Parts(NamedTuple):
@@ -73,51 +83,10 @@ class Engine(ABC):
 
     @abstractmethod
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
-        """Train on `rollout`; return the numbers of each update, and the explained variance."""
+        """Train on `rollout`; return [updates, NUMBERS] and the explained variance.
 
-
-class TorchEngine(Engine):
-    """The engine for every policy and device."""
-
-    name = "torch"
-    _collect: Callable[..., Carry]
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self.learner = Learner(
-            parts.policy,
-            parts.spaces,
-            parts.config,
-            parts.device,
-            parts.order_rng,
-            parts.world,
-        )
-        self.optimizer = self.learner.optimizer
-        self.actor = Actor(
-            self.learner.runner,
-            parts.spaces,
-            parts.device,
-            normalise=parts.observation_norm,
-            generator=parts.sample_rng,
-            autocast=self.learner.autocast,
-        )
-
-    def begin_on(self, env: VectorEnv, spaces: PolicySpaces, shape: BatchShape) -> None:
-        self.learner.spaces = self.actor.spaces = spaces
-        own = shape._replace(segments=shape.segments // self._parts.world.size)
-        sizes = own, env.num_agents, spaces, self._parts.device, env.action_masks is not None
-        if env.surplus_envs:
-            self.rollout, self._collect = AsyncRollout(*sizes), collect_async
-        else:
-            self.rollout = Rollout(*sizes)
-            self._collect = collect if env.batches == 1 else collect_double_buffered
-
-    def collect(self, env: VectorEnv, carry: Carry) -> Carry:
-        with self.actor.acting():
-            return self._collect(env, self.actor, self.rollout, carry, self._parts.profiler)
-
-    def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
-        return self.learner.train(self.rollout, shape, now, self._parts.profiler)
+        A non-finite update shows in its numbers, and leaves the weights unchanged.
+        """
 
 
 def make_engine(wanted: str, parts: Parts) -> Engine:

@@ -161,7 +161,9 @@ def take(
         resets=pick(rollout.resets),
         masks=None if rollout.all_present else pick(rollout.masks),
         action_masks=None if rollout.action_masks is None else pick(rollout.action_masks),
-        state=map_state(lambda part: part.index_select(0, segments), initial),
+        state=None
+        if initial is None
+        else map_state(lambda part: part.index_select(0, segments), initial),
         agent_ids=rollout.agent_ids.index_select(0, segments),
     )
 

@@ -15,11 +15,17 @@ from torch import Tensor
 
 from pufferlib.distributed.world import World
 from pufferlib.policies.acting import Actor, Decision, on_device
-from pufferlib.policies.observations import PolicySpaces, torch_dtype
+from pufferlib.policies.observations import (
+    PolicySpaces,
+    leaf_of,
+    torch_dtype,
+    unflatten_observations,
+)
 from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
 
 if TYPE_CHECKING:
     from pufferlib.config import BatchShape
+    from pufferlib.spaces import ObservationLayout
     from pufferlib.training.profiling import Profiler
     from pufferlib.vectorization import Batch, VectorEnv
 
@@ -166,6 +172,40 @@ class Rollout:
         """Return the slot of a cell, and its step counted from the start of the rollout."""
         stretch, slot = divmod(segment, self.num_slots)
         return slot, stretch * self.horizon + t
+
+    def non_finite(self, layout: ObservationLayout, agents_per_env: int = 1) -> str | None:
+        """Describe the first nan or inf in the steps that carry data; None if there is none.
+
+        The check is a few sums: a sum is finite only if all its parts are. The search begins where
+        a sum is not.
+        """
+        parts = list(self._float_parts(layout))
+        if torch.stack([part.sum(dtype=torch.float32) for _, part in parts]).isfinite().all():
+            return None
+        for name, part in parts:  # a sum of finite parts may overflow: look at each
+            bad = part.isfinite().logical_not().flatten(2).any(2) & self.masks
+            if bad.any():
+                segment, t = bad.nonzero()[0].tolist()
+                slot, step = self.origin(segment, t)
+                found = part[segment, t]
+                value = found[found.isfinite().logical_not()].flatten()[0].item()
+                return (
+                    f"`{name}` must be finite, but {value} came from slot {slot} (env "
+                    f"{slot // agents_per_env}) in step {step} of the rollout"
+                )
+        return None
+
+    def _float_parts(self, layout: ObservationLayout) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and tensors [S, T, ...]: those of the env before those of the policy."""
+        yield "rewards", self.rewards.unsqueeze(2)
+        for leaf in layout.leaves:
+            if leaf.dtype.kind == "f":
+                part = self.observations
+                if layout.structured:
+                    part = leaf_of(unflatten_observations(part, layout), leaf)
+                yield "observations", part.flatten(2) if part.dim() > 2 else part.unsqueeze(2)
+        yield "values", self.values.unsqueeze(2)
+        yield "logprobs", self.logprobs.unsqueeze(2)
 
     def initial_state(self) -> RecurrentState:
         """Return the recurrent state before each segment, [S, ...]; None if there is none."""

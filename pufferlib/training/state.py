@@ -26,8 +26,3 @@ class TrainState:
     has_rollout: bool = False  # one that `train` may use
     earlier_uptime: float = 0.0  # seconds before this process took over
     started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def uptime(self) -> float:
-        """Seconds of this run, the parts before a resume included."""
-        return self.earlier_uptime + time.perf_counter() - self.started

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from pufferlib import config as configs
@@ -42,9 +43,7 @@ from pufferlib.runs import loading
 from pufferlib.selfplay import as_self_play, self_play_of
 from pufferlib.system import check_batch
 from pufferlib.training import saving
-from pufferlib.training.engine import Parts, make_engine
-from pufferlib.training.learner import NUMBERS, Schedule
-from pufferlib.training.nonfinite import rollout_fault, update_fault
+from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
 from pufferlib.training.rollout import Carry, Rollout, begin
 from pufferlib.training.state import TrainState
@@ -203,8 +202,8 @@ class PuffeRL:
             self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
         self.state.carry = self.engine.collect(self.env, self.state.carry)
         with self._profiler("store"):
-            layout = self.spaces.observation
-            self._note_fault(rollout_fault(self.rollout, layout, self.env.agents_per_env))
+            layout, agents_per_env = self.spaces.observation, self.env.agents_per_env
+            self._note_fault(self.rollout.non_finite(layout, agents_per_env))
             self._prepare_rollout()
         self.state.steps += self.config.batch_size
         self.state.has_rollout = True
@@ -232,7 +231,7 @@ class PuffeRL:
             )
         config, now = self.config, self._schedule()
         table, variance = self.engine.train(self.shape, now)
-        self._note_fault(update_fault(NUMBERS, table))
+        self._note_fault(_non_finite_update(table))
         self.state.iteration += 1
         sound = table[np.isfinite(table).all(axis=1)]
         means = sound.mean(0) if len(sound) else np.full(len(NUMBERS), np.nan)
@@ -286,7 +285,8 @@ class PuffeRL:
             ends = (rollout.terminals | rollout.truncations).any(1)
             flags = (rollout.slots, ends, rollout.masks.any(1))
             ended = window.note_ends(*(part.cpu().numpy() for part in flags))
-        parts = self.world.gather((self.env.drain_metrics(), ended))
+        own = self.env.drain_metrics(), ended
+        parts = [own] if self.world.size == 1 else self.world.gather(own)
         if all(ended for _, ended in parts):
             window.all_ended, window.has_ended[:] = True, True
         joined = joined_metrics([metrics for metrics, _ in parts])
@@ -369,7 +369,7 @@ class PuffeRL:
     @property
     def uptime(self) -> float:
         """Seconds of this run, the parts before a resume included."""
-        return self.state.uptime
+        return self.state.earlier_uptime + time.perf_counter() - self.state.started
 
     def _schedule(self) -> Schedule:
         """Return the coefficients of this iteration."""
@@ -541,6 +541,15 @@ def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:
         "action_space": spaces.action.space,
         **{f"policy.{name}": (*part.shape, part.dtype, part.requires_grad) for name, part in parts},
     }
+
+
+def _non_finite_update(table: NDArray[np.float32]) -> str | None:
+    """Describe the first nan or inf of [updates, NUMBERS]; None if there is none."""
+    bad = np.argwhere(~np.isfinite(table))
+    if not len(bad):
+        return None
+    update, column = bad[0]
+    return f"`{NUMBERS[column]}` must be finite, but is {table[update, column]} in update {update}"
 
 
 def _between(start: float, final: float | None, progress: float) -> float:

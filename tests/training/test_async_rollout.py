@@ -16,8 +16,8 @@ import pufferlib
 from pufferlib.config import BatchShape
 from pufferlib.policies.acting import Actor
 from pufferlib.policies.observations import policy_spaces
-from pufferlib.training.advantage import compute_advantages, without_rho
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
+from pufferlib.training.ppo import compute_advantages, without_rho
 from pufferlib.training.profiling import Profiler
 from pufferlib.training.rollout import begin
 from pufferlib.vectorization import Batch, Serial, VectorEnv
@@ -218,7 +218,7 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
         mixed.bootstrap[segment] = following[slot, number]
         if ratios is not None:
             own_ratios[segment] = ratios[slot, 2 * number : 2 * number + 2]
-    targets = trainer.engine.learner.targets(mixed, own_ratios if vtrace else None)
+    targets = trainer.engine.targets(mixed, own_ratios if vtrace else None)
     corrections = compute_advantages(
         whole["rewards"],
         whole["values"],

@@ -23,7 +23,6 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.errors import NonFiniteError, UnknownNameError, UsageError
 from pufferlib.models import make_policy
-from pufferlib.training.nonfinite import rollout_fault
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -595,9 +594,9 @@ def test_garbage_in_absent_rows_is_no_fault() -> None:
     trainer = small(Serial(lambda: next(envs), 2), TenTimes(), batch_size=16, num_steps=8)
     trainer.evaluate()
     trainer.rollout.rewards[0, 2] = math.nan
-    assert rollout_fault(trainer.rollout, trainer.spaces.observation) is None
+    assert trainer.rollout.non_finite(trainer.spaces.observation) is None
     trainer.rollout.rewards[0, 3] = math.nan
-    told = rollout_fault(trainer.rollout, trainer.spaces.observation)
+    told = trainer.rollout.non_finite(trainer.spaces.observation)
     assert told is not None
     assert "slot 0 (env 0) in step 3" in told
 
@@ -606,7 +605,7 @@ def test_a_sum_that_overflows_is_no_fault() -> None:
     trainer = small(Serial(Scripted, 2), TenTimes(), batch_size=16, num_steps=8)
     trainer.evaluate()
     trainer.rollout.rewards[:] = 3e38
-    assert rollout_fault(trainer.rollout, trainer.spaces.observation) is None
+    assert trainer.rollout.non_finite(trainer.spaces.observation) is None
 
 
 def test_masked_steps_carry_no_loss() -> None:

@@ -1,15 +1,15 @@
-"""Learner: from a rollout to better weights: advantages, then minibatches of loss and update.
+"""TorchEngine: rollouts and PPO updates in torch, for every policy and device.
 
-It holds the policy's parameters, its optimizer and nothing of any rollout. Gradients and the step
-that uses them are made in two places, so that processes can join theirs in between.
+Gradients and the step that uses them are computed in two places, so that several processes can sum
+theirs in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,50 +18,44 @@ from torch import Tensor, nn
 
 from pufferlib.config import OPTIMIZERS, load_choice
 from pufferlib.errors import UsageError
+from pufferlib.policies.acting import Actor
 from pufferlib.policies.calling import policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.training.advantage import compute_advantages, without_rho
+from pufferlib.training.async_rollout import AsyncRollout, collect_async
+from pufferlib.training.double_buffer import collect_double_buffered
+from pufferlib.training.engine import LOSSES, NUMBERS, Engine, Parts, Schedule
 from pufferlib.training.minibatches import Minibatch, minibatches, prioritised_minibatches, take
 from pufferlib.training.optimizers import Adam
-from pufferlib.training.ppo import PpoLoss, explained_variance, normalise_advantages, ppo_loss
-from pufferlib.training.rollout import Rollout, Steps, Targets
+from pufferlib.training.ppo import (
+    PpoLoss,
+    compute_advantages,
+    explained_variance,
+    normalise_advantages,
+    ppo_loss,
+    without_rho,
+)
+from pufferlib.training.rollout import Carry, Rollout, Steps, Targets, collect
 
 if TYPE_CHECKING:
-    from pufferlib.config import BatchShape, TrainConfig
-    from pufferlib.distributed.world import World
-    from pufferlib.training.profiling import Profiler
+    from pufferlib.config import BatchShape
+    from pufferlib.vectorization import VectorEnv
 
-LOSSES = PpoLoss._fields[1:]
-NUMBERS = (*LOSSES, "grad_norm")  # of one update
 # The least deviation of advantages, where returns have deviation 1. Smaller ones are errors of the
-# value, and would be made as loud as rewards.
+# value function, which normalisation would amplify to the size of rewards.
 ADVANTAGE_FLOOR = 0.05
 
 
-class Schedule(NamedTuple):
-    """What changes over a run, as it is in one iteration."""
+class TorchEngine(Engine):
+    """The engine that supports every policy and device; `runner` is the policy, maybe compiled."""
 
-    learning_rate: float
-    clip_coef: float
-    ent_coef: float
-    prio_beta: float
+    name = "torch"
+    _collect: Callable[..., Carry]
 
-
-class Learner:
-    """Trains `policy` on rollouts. `rng` draws the order of minibatches, on the CPU."""
-
-    def __init__(
-        self,
-        policy: nn.Module,
-        spaces: PolicySpaces,
-        config: TrainConfig,
-        device: torch.device,
-        rng: torch.Generator,
-        world: World,
-    ) -> None:
-        self.spaces, self.config, self.device = spaces, config, device
-        self.world, self._rng = world, rng
+    def __init__(self, parts: Parts) -> None:
+        policy, config, device = parts.policy, parts.config, parts.device
+        self.spaces, self.config, self.device = parts.spaces, config, device
+        self.world, self._rng, self._profiler = parts.world, parts.order_rng, parts.profiler
         self.runner = _compiled(policy, config.compile, device)
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         for name, module in policy.named_modules():
@@ -75,33 +69,51 @@ class Learner:
         if not self.parameters:
             raise UsageError("`policy` must have parameters that require gradients, but has none.")
         self.optimizer: Adam = load_choice(OPTIMIZERS[config.optimizer]).from_config(policy, config)
+        self.actor = Actor(
+            self.runner,
+            parts.spaces,
+            device,
+            normalise=parts.observation_norm,
+            generator=parts.sample_rng,
+            autocast=self._autocast,
+        )
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context in which the policy is asked; log-probabilities stay outside."""
+    def _autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which the policy is called; log-probabilities stay outside."""
         if self.config.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 
-    def train(
-        self, rollout: Rollout, shape: BatchShape, now: Schedule, profiler: Profiler
-    ) -> tuple[NDArray[np.float32], float]:
-        """Make the updates of an iteration.
+    def begin_on(self, env: VectorEnv, spaces: PolicySpaces, shape: BatchShape) -> None:
+        self.spaces = self.actor.spaces = spaces
+        own = shape._replace(segments=shape.segments // self.world.size)
+        sizes = own, env.num_agents, spaces, self.device, env.action_masks is not None
+        if env.surplus_envs:
+            self.rollout, self._collect = AsyncRollout(*sizes), collect_async
+        else:
+            self.rollout = Rollout(*sizes)
+            self._collect = collect if env.batches == 1 else collect_double_buffered
 
-        Return the NUMBERS of each, [updates, NUMBERS], and the explained variance. An update that
-        is not finite is told by its numbers, and has left the weights as they were.
-        """
+    # ---- The two halves of an iteration ----------------------------------------------------------
+
+    def collect(self, env: VectorEnv, carry: Carry) -> Carry:
+        with self.actor.acting():
+            return self._collect(env, self.actor, self.rollout, carry, self._profiler)
+
+    def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
+        rollout = self.rollout
         target_kl = self.config.target_kl
         for group in self.optimizer.param_groups:
             group["lr"] = now.learning_rate
-        with profiler("advantage"):
+        with self._profiler("advantage"):
             targets = self.targets(rollout)
             variance = explained_variance(
                 rollout.values,
                 targets.returns,
                 None if rollout.all_present else rollout.masks,
-                self.world.total,
+                None if self.world.size == 1 else self.world.sum_,
             )
-        with profiler("update"):
+        with self._profiler("update"):
             rows: list[Tensor] = []
             updates = self._num_updates(shape)
             while len(rows) < updates:
@@ -194,7 +206,8 @@ class Learner:
     def update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
         """Take one optimizer step; return its NUMBERS as one tensor."""
         losses = self.gradients(minibatch, now)
-        self.world.sum_gradients(self.parameters)
+        if self.world.size > 1:
+            self.world.sum_gradients(self.parameters)
         norm = self._step()
         return torch.cat((losses, norm.view(1)))
 
@@ -253,7 +266,7 @@ class Learner:
 
     def outputs(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
-        with self.autocast():
+        with self._autocast():
             output = policy_sequence(
                 self.runner,
                 minibatch.observations,

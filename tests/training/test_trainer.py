@@ -292,7 +292,7 @@ def test_a_policy_that_lets_no_gradient_through_is_told() -> None:
 
     trainer = small(cartpole(), Detached())
     trainer.evaluate()
-    with pytest.raises(UsageError, match=r"no gradient reaches those. Try it without"):
+    with pytest.raises(UsageError, match=r"no gradient reaches them. Try `forward` without"):
         trainer.train()
 
 

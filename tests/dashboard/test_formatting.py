@@ -1,10 +1,15 @@
-"""Numbers in a few characters."""
+"""Numbers as short text."""
 
 import math
 
 import pytest
 
-from pufferlib.dashboard.spelling import format_count, format_duration, format_memory, format_value
+from pufferlib.dashboard.formatting import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_value,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
         (-math.inf, "-"),
     ],
 )
-def test_values_keep_about_four_figures(value: float, text: str) -> None:
+def test_values_keep_about_four_digits(value: float, text: str) -> None:
     assert format_value(value) == text
 
 

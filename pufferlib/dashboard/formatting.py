@@ -1,4 +1,4 @@
-"""Numbers for people: counts, durations, values, memory and shares in a few characters."""
+"""Numbers as short text: counts, durations, values, memory and shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def format_count(count: float) -> str:
-    """At most four characters of digits: 999, 1.2k, 251k, 12.4M, 3B; "-" for NaN."""
+    """Return at most four characters of digits: 999, 1.2k, 251k, 12.4M, 3B; "-" for NaN."""
     if not math.isfinite(count):
         return "-"
     scaled = abs(count)
@@ -20,7 +20,7 @@ def format_count(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """12.3s, 3m12s, 2h05m, 4d03h; "-" for NaN."""
+    """Return 12.3s, 3m12s, 2h05m, 4d03h; "-" for NaN."""
     if not math.isfinite(seconds) or seconds < 0:
         return "-"
     if seconds < 59.95:
@@ -36,7 +36,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_value(value: float) -> str:
-    """About four figures: 123.4, 56, 6.25, 0.610, 3.0e-4; large ones as counts; "-" for NaN."""
+    """Return about four digits: 123.4, 56, 6.25, 0.610, 3.0e-4, or a count; "-" for NaN."""
     if not math.isfinite(value):
         return "-"
     size = abs(value)
@@ -55,7 +55,7 @@ def format_value(value: float) -> str:
 
 
 def format_memory(megabytes: float) -> str:
-    """812 MB, 4.1 GB; "-" for NaN."""
+    """Return 812 MB, 4.1 GB; "-" for NaN."""
     if not math.isfinite(megabytes):
         return "-"
     return f"{megabytes:.0f} MB" if megabytes < 999.5 else f"{megabytes / 1000:.1f} GB"
@@ -66,6 +66,6 @@ def format_percent(fraction: float) -> str:
 
 
 def format_short(value: float) -> str:
-    """format_value without trailing zeros, for running text."""
+    """Return `format_value` without trailing zeros, for running text."""
     text = format_value(value)
     return text.rstrip("0").rstrip(".") if "." in text and text[-1] == "0" else text

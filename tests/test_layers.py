@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 # From the bottom up. A module may import from lower lines only; a folder counts as one module.
 LAYERS = [
     {"errors", "files"},
+    {"closing"},
     {"config", "spaces"},
     {"batches", "buffers", "system"},
     {"episodes"},

@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 
 # From the bottom up. A module may import from lower lines only; a folder counts as one module.
 LAYERS = [
-    {"closing", "errors", "files"},
+    {"errors", "files"},
+    {"closing"},
     {"config", "spaces"},
     {"buffers", "system"},
     {"episodes"},

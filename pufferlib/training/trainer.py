@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from torch import nn
 
 from pufferlib import config as configs
 from pufferlib import native
+from pufferlib.closing import Closing
 from pufferlib.config import TrainConfig, batch_shape, complete_options
 from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.distributed.world import SlotGenerator, World, join_world
@@ -56,7 +56,7 @@ _OWN_OPTIONS = {"device", "torch_threads", "run_dir", "dashboard"}
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
 
 
-class PuffeRL:
+class PuffeRL(Closing):
     """Trains `policy` on `env` with PPO. Keywords are the fields of `config.TrainConfig`.
 
     The trainer steps `env` from here on; the caller closes both. `policy=None` builds the default
@@ -459,17 +459,6 @@ class PuffeRL:
         if self._dashboard is not None:
             self._dashboard.close()
         self._logger.close()
-
-    def __enter__(self) -> PuffeRL:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _start_env(self) -> Carry:
         seed = getattr(self.env, "_next_seed", None)  # a user's subclass may not call __init__

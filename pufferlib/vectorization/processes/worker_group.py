@@ -1,4 +1,4 @@
-"""Team: the processes behind a `Multiprocessing`, and what becomes of them.
+"""WorkerGroup: the processes of a `Multiprocessing`: start, calls, deaths.
 
 Every wait here ends: with an answer, with the news that a worker has died, or at a deadline.
 """
@@ -15,17 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pufferlib import errors
-from pufferlib.errors import EnvError, PufferError, WorkerError
+from pufferlib.errors import EnvError
+from pufferlib.vectorization.failures import Failure, LostWorkerError, one_line, rebuilt
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.launcher import Launcher
-from pufferlib.vectorization.processes.worker import (
-    STACK_SIGNAL,
-    Failure,
-    Setup,
-    one_line,
-    run_worker,
-)
+from pufferlib.vectorization.processes.worker import STACK_SIGNAL, Setup, run_worker
+from pufferlib.vectorization.sizes import Partition
 
 TAIL_LINES = 12  # of stderr, in an error
 STACK_LINES = 40
@@ -33,7 +28,8 @@ START_SECONDS = 60.0  # that a new process may take to load what it needs, if `t
 _NEWS_SECONDS = 1.0  # how long the launcher may take to say how a worker ended
 _STACK_SECONDS = 0.5  # how long a worker may take to write its stack
 _OUR_LINES = re.compile(
-    r'Extension modules: |  File "(<string>|.*vectorization/(worker|launcher)\.py)", line \d+ in '
+    r'Extension modules: |  File "'
+    r'(<string>|.*vectorization/(service|processes/(worker|launcher))\.py)", line \d+ in '
 )
 _STACK_STARTS = ("Fatal Python error", "Current thread 0x", "Thread 0x")
 
@@ -45,32 +41,20 @@ class Death(NamedTuple):
     tail: str
 
 
-class LostWorkerError(WorkerError):
-    """A worker died or was ended; raised inside of the package, where it may yet be replaced."""
-
-
-class RemoteTraceback(Exception):  # noqa: N818 - it is shown as a cause, never caught
-    """The traceback of an error in a worker."""
-
-    def __str__(self) -> str:
-        return "\n" + str(self.args[0])
-
-
-class Team:
-    """Starts workers, calls them, and says in words how one was lost."""
+class WorkerGroup:
+    """Starts workers, calls them, and describes how one was lost."""
 
     def __init__(
         self,
         creator: Callable[[], Any],
         pickled_creator: bytes | None,
-        units: list[range],
+        partition: Partition,
         start_method: str,
         worker_threads: int,
         timeout: float | None,
     ) -> None:
-        self._units, self._creator = units, pickled_creator
+        self._partition, self._creator = partition, pickled_creator
         self._worker_threads, self.timeout = worker_threads, timeout
-        self.envs_per_unit = 1
 
         def run(channel: Channel) -> None:
             run_worker(channel, creator)
@@ -88,28 +72,23 @@ class Team:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process made the team: a fork of it must leave the workers alone."""
+        """Whether this process made the group: a fork of it must leave the workers alone."""
         return os.getpid() == self._owner
 
     @property
     def life_fd(self) -> int:
-        """Readable when a worker has died: call `news` then."""
+        """Readable when a worker has died: call `read_news` then."""
         return self._launcher.channel.fileno()
-
-    def envs(self, worker: int) -> range:
-        """Return the envs of a worker."""
-        units, per_unit = self._units[worker], self.envs_per_unit
-        return range(units.start * per_unit, units.stop * per_unit)
 
     # ---- Calls -----------------------------------------------------------------------------------
 
     def create(self, workers: Iterable[int]) -> dict[int, Any]:
-        """Start processes, anew in the place of lost ones, and return the facts of their envs."""
+        """Start processes, in place of lost ones too; return the descriptions of their envs."""
         asked = list(workers)
         number = self._next_number()
         for worker in asked:
             self._start(worker, number)
-            self.news()  # hundreds of answers that nobody reads would hold the launcher up
+            self.read_news()  # hundreds of answers that nobody reads would hold the launcher up
         return self._gather(asked, "create", number)
 
     def _start(self, worker: int, number: int) -> None:
@@ -123,7 +102,7 @@ class Team:
         with contextlib.suppress(EOFError):  # the news will say so
             self._launcher.channel.send(("start", worker), (theirs.fileno(),))
         theirs.close()
-        units = self._units[worker]
+        units = self._partition.units[worker]
         setup = Setup(
             number,
             worker,
@@ -191,8 +170,8 @@ class Team:
             return None
         except Exception as error:
             raise EnvError(
-                f"{self._named(worker)} gave something that cannot be read in this process: "
-                f"{one_line(error)}"
+                f"{self._partition.label(worker)} gave something that cannot be read in this "
+                f"process: {one_line(error)}"
             ) from error
 
     def _gather(
@@ -256,7 +235,7 @@ class Team:
         by_fd = {self.channels[worker].fileno(): worker for worker in workers}
         heard = {fd for fd, _ in _poll([*by_fd, self.life_fd], timeout_ms)}
         if self.life_fd in heard:
-            self.news()
+            self.read_news()
         return [worker for fd, worker in by_fd.items() if fd in heard or worker in self.dead]
 
     def _has_spoken(self, worker: int) -> bool:
@@ -266,8 +245,8 @@ class Team:
 
     # ---- Lost workers ----------------------------------------------------------------------------
 
-    def news(self) -> None:
-        """Note who has died, as far as the launcher has told."""
+    def read_news(self) -> None:
+        """Note the starts and deaths of workers that the launcher has reported."""
         while _poll([self.life_fd], 0):
             try:
                 kind, worker, pid, *rest = self._launcher.channel.receive()
@@ -296,9 +275,10 @@ class Team:
         tail = death.tail if death else ""
         said = _indented(tail, "Its last lines on stderr:")
         return LostWorkerError(
-            f"{self._named(worker)} {how} during {self._place(worker, call, unit)}.{said}",
+            f"{self._partition.label(worker)} {how} during "
+            f"{self._place(worker, call, unit)}.{said}",
             worker,
-            self.envs(worker),
+            self._partition.envs(worker),
             name,
             tail,
         )
@@ -318,9 +298,9 @@ class Team:
             limit_said = f"{self.timeout:g} s (`timeout`)"
             what = f"finish {self._place(worker, call, unit)}"
         return LostWorkerError(
-            f"{self._named(worker)} did not {what} within {limit_said}.{said}",
+            f"{self._partition.label(worker)} did not {what} within {limit_said}.{said}",
             worker,
-            self.envs(worker),
+            self._partition.envs(worker),
             "SIGKILL",
             tail,
         )
@@ -329,36 +309,32 @@ class Team:
         """End a worker whose envs lost a worker of their own; return the error that says so."""
         self._signal(worker, signal.SIGKILL)  # it could do nothing but repeat the error
         self._await_death(worker)
-        said = f"{self._named(worker)} lost a worker of its own during `{call}`: {failure.message}"
-        return LostWorkerError(said, worker, self.envs(worker))
+        label, envs = self._partition.label(worker), self._partition.envs(worker)
+        how = f"lost a worker of its own during `{call}`: {failure.message}"
+        return LostWorkerError(f"{label} {how}", worker, envs)
 
     def _await_death(self, worker: int) -> Death | None:
         deadline = time.monotonic() + _NEWS_SECONDS
         with contextlib.suppress(LostWorkerError):
-            self.news()
+            self.read_news()
             while worker not in self.dead and time.monotonic() < deadline:
                 _poll([self.life_fd], 20)
-                self.news()
+                self.read_news()
         return self.dead.get(worker)
 
     def _signal(self, worker: int, number: int) -> None:
         with contextlib.suppress(EOFError):
             self._launcher.channel.send(("signal", worker, int(number)))
 
-    def _named(self, worker: int) -> str:
-        envs = self.envs(worker)
-        which = f"env {envs[0]}" if len(envs) == 1 else f"envs {envs[0]} to {envs[-1]}"
-        return f"worker {worker} ({which})"
-
     def _place(self, worker: int, call: str, unit: int | None) -> str:
         """Return "`step` of env 5", or "`step`" where that is the only one."""
         spelled = "__init__" if call in ("create", "bind") else call
-        envs = self.envs(worker)
+        envs = self._partition.envs(worker)
         if unit is None or len(envs) == 1:
             return f"`{spelled}`"
-        env = min(envs[0] + unit * self.envs_per_unit, envs[-1])
-        if self.envs_per_unit > 1:
-            return f"`{spelled}` of envs {env} to {env + self.envs_per_unit - 1}"
+        env = min(envs[0] + unit * self._partition.envs_per_unit, envs[-1])
+        if self._partition.envs_per_unit > 1:
+            return f"`{spelled}` of envs {env} to {env + self._partition.envs_per_unit - 1}"
         return f"`{spelled}` of env {env}"
 
     def stop(self) -> None:
@@ -412,16 +388,6 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # somebody has removed it
         return None
-
-
-def rebuilt(failure: Failure) -> Exception:
-    """Return an error of a worker as one of this process, the original traceback as its cause."""
-    kind = getattr(errors, failure.kind, None)
-    is_ours = isinstance(kind, type) and issubclass(kind, PufferError)
-    message = failure.message if is_ours else f"{failure.kind}: {failure.message}"
-    error: Exception = kind(message) if is_ours else EnvError(message)  # type: ignore[misc]
-    error.__cause__ = RemoteTraceback(failure.traceback)
-    return error
 
 
 def _signal_name(number: int) -> str:

@@ -18,7 +18,7 @@ LAYERS = [
     {"errors", "files"},
     {"closing"},
     {"config", "spaces"},
-    {"batches", "buffers", "system"},
+    {"buffers", "system"},
     {"episodes"},
     {"env"},
     {"emulation", "native"},

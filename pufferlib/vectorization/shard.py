@@ -292,7 +292,7 @@ def _loop(
         return None
     parts = [env.parts() for env in envs]
     first = parts[0]
-    return native.Loop(
+    return native.EnvLoop(
         [part.step for part in parts],
         [] if first.read is None else [part.read for part in parts],
         [] if first.write is None else [part.write for part in parts],

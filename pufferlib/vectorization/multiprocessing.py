@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_descriptors, has_workers, usable_cores
-from pufferlib.vectorization.base import other_process
+from pufferlib.vectorization.buffered import other_process
 from pufferlib.vectorization.creators import pickled
 from pufferlib.vectorization.failures import LostWorkerError, rebuilt
 from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
@@ -54,6 +54,8 @@ class Multiprocessing(WorkerVectorEnv):
     `restart` is how many workers that died or hang are replaced before that is an error: their envs
     start new episodes, and the old ones are marked truncated.
     """
+
+    backend = "multiprocessing"
 
     def __init__(
         self,

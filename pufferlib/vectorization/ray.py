@@ -56,6 +56,8 @@ class Ray(WorkerVectorEnv):
     many actors that died or hang are replaced, as for `Multiprocessing`.
     """
 
+    backend = "ray"
+
     def __init__(
         self,
         env_creator: Callable[[], Any],

@@ -13,7 +13,8 @@ from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
-from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
+from pufferlib.vectorization.base import VectorEnv
+from pufferlib.vectorization.buffered import BufferedVectorEnv
 from pufferlib.vectorization.shard import Shard
 
 
@@ -24,6 +25,8 @@ class Serial(BufferedVectorEnv):
     creator may return a vector env too: then `num_envs` of those run, and their envs count one by
     one. `first_env` is the number of the first env in a larger vector, whose seeds these follow.
     """
+
+    backend = "serial"
 
     def __init__(
         self, env_creator: Callable[[], Any], num_envs: int, *, first_env: int = 0

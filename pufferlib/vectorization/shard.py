@@ -20,7 +20,8 @@ from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import Space, action_layout, action_values
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
+from pufferlib.vectorization.base import Batch, VectorEnv
+from pufferlib.vectorization.buffered import BufferedVectorEnv
 
 
 class EnvDescription(NamedTuple):

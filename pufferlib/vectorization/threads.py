@@ -15,7 +15,8 @@ from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
 from pufferlib.system import check_memory, usable_cores
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
+from pufferlib.vectorization.base import Batch
+from pufferlib.vectorization.buffered import BufferedVectorEnv, other_process
 
 _MANY = 4096  # envs; fewer fit always, and need no look at one of them first
 
@@ -31,6 +32,8 @@ class Threads(BufferedVectorEnv):
     under way, and `send` twice starts both again. `reset` and `step` deal with all slots. Other
     calls wait for a half that is under way; a `snapshot` then lacks its rewards and flags.
     """
+
+    backend = "threads"
 
     def __init__(
         self,

@@ -22,7 +22,8 @@ from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats, Infos, finished
 from pufferlib.errors import PufferError, UsageError, WorkerError
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.base import Batch
+from pufferlib.vectorization.buffered import BufferedVectorEnv
 from pufferlib.vectorization.failures import LostWorkerError
 from pufferlib.vectorization.service import TurnReport
 from pufferlib.vectorization.shard import EnvDescription, check_agent_ids

@@ -373,7 +373,7 @@ class Multiprocessing(BufferedVectorEnv):
         self._is_quiet = False
         if count > 0 and count == len(self._running) == len(self._everyone):
             self._wait(self._workers, count)
-            said = self._flags.said_by(self._workers)
+            said = self._flags.combined_status(self._workers)
             if not said & ~ENDED and self._kept is None:  # the usual, without any detour
                 self._running, self._idle = [], self._everyone
                 self._is_quiet = not said
@@ -384,7 +384,7 @@ class Multiprocessing(BufferedVectorEnv):
             flags = self._flags
             done = flags.ready(pending)
             running = [worker for worker in self._running if worker not in done]
-            speaking = [worker for worker in done if flags.said(worker) & ~ENDED]
+            speaking = [worker for worker in done if flags.status(worker) & ~ENDED]
             # all at once, and before anyone is heard: an interrupt may come at any call
             self._running, self._idle, self._unheard = (
                 running,

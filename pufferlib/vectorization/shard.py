@@ -201,7 +201,7 @@ class Shard:
         if stopped is None:
             if not self._loop.checks_finite:
                 self._check_finite("step")
-            self.is_silent = not self._loop.num_spoken
+            self.is_silent = not self._loop.num_infos
             return infos, {}
         while stopped is not None:
             unit, result = stopped

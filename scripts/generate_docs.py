@@ -24,9 +24,8 @@ import numpy as np
 
 from pufferlib import config
 from pufferlib.native import NativeInfo, infos
-from pufferlib.registry import make
 from pufferlib.spaces import action_layout, flatten_action
-from pufferlib.vectorization import VectorEnv
+from pufferlib.vectorization import VectorEnv, make
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

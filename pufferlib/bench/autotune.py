@@ -24,16 +24,9 @@ from pufferlib.config import BatchShape, Config, complete_options
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.files import write_atomically
 from pufferlib.native import NativeCreator
-from pufferlib.registry import (
-    DEFAULT_NUM_ENVS,
-    EnvSpec,
-    check_settings,
-    emulate,
-    find_or_load,
-    make,
-)
+from pufferlib.registry import EnvSpec, check_settings, find_or_load
 from pufferlib.system import available_memory, usable_cores
-from pufferlib.vectorization import VectorEnv
+from pufferlib.vectorization import DEFAULT_NUM_ENVS, VectorEnv, emulate, make
 from pufferlib.vectorization.measuring import (
     EnvCost,
     Memory,
@@ -185,8 +178,8 @@ def autotune(
 
 def _default_num_envs(spec: EnvSpec, config: Config) -> int:
     """Return how many envs a run of this config would have."""
-    family = configs.family_num_envs(spec.id) if spec.family else None
-    return config.vec.num_envs or family or DEFAULT_NUM_ENVS
+    family = configs.family_vec(spec.id) if spec.family else {}
+    return config.vec.num_envs or family.get("num_envs") or DEFAULT_NUM_ENVS
 
 
 # ---- How a run would train -----------------------------------------------------------------------
@@ -226,7 +219,7 @@ class _Training:
         from pufferlib.models import make_policy
         from pufferlib.training.trainer import PuffeRL
 
-        slots = self._slots(vecenv.num_envs + getattr(vecenv, "surplus_envs", 0))
+        slots = self._slots(vecenv.num_envs + vecenv.surplus_envs)
         shape, settings = self._shape(slots), self._settings
         workers = min(self._cores, max(1, vecenv.num_workers))
         rate = workers * self._cost.num_agents / max(self._cost.mean, 1e-9)

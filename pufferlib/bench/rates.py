@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.errors import UsageError
-from pufferlib.registry import make
+from pufferlib.vectorization import make
 from pufferlib.vectorization.measuring import random_actions
 from pufferlib.vectorization.threads import Threads
 

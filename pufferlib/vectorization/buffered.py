@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +14,24 @@ from pufferlib.errors import UsageError
 from pufferlib.spaces import Space, action_layout
 from pufferlib.vectorization.actions import Slots, action_rows
 from pufferlib.vectorization.base import Batch, VectorEnv
+from pufferlib.vectorization.creators import Recipe
 
 
 class BufferedVectorEnv(VectorEnv):
     """A vector env whose rows live in one set of `Buffers`; the base of the backends."""
 
     _buffers: Buffers
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        """Make the vector env of a recipe; `options` are keywords of the constructor."""
+        return cls(recipe.creator(), recipe.num_envs, recipe.num_workers, **options)  # type: ignore[call-arg]
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the keywords of the constructor that no recipe holds."""
+        own = ("env_creator", "num_envs", "num_workers", "envs_per_worker", "first_env", "settings")
+        return [name for name in inspect.signature(cls).parameters if name not in own]
 
     def _attach(self, buffers: Buffers, observation_space: Space, action_space: Space) -> None:
         self._buffers = buffers

@@ -1,4 +1,4 @@
-"""Creators of envs on their way to another process: lambdas, closures, modules it cannot import."""
+"""Creators of envs, and how lambdas, closures and unimportable modules get to other processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -16,8 +16,23 @@ from pufferlib.system import has_workers
 from pufferlib.vectorization.failures import one_line
 
 
+class Recipe(NamedTuple):
+    """What a backend must know to make a vector env."""
+
+    name: str
+    entry_point: Callable[..., Any]
+    settings: dict[str, Any]
+    num_envs: int
+    num_workers: int | None
+    is_instance: bool = False  # the first env exists already, in this process
+
+    def creator(self) -> Callable[[], Any]:
+        """Return a function that makes one env and can go to another process."""
+        return functools.partial(self.entry_point, **self.settings)
+
+
 def can_run(env_creator: Callable[[], Any]) -> bool:
-    """Return whether workers can be had here, and the creator can go to them."""
+    """Return whether this system has worker processes and the creator can be sent to them."""
     if not has_workers():
         return False
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
 from pufferlib.vectorization.base import VectorEnv
 from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.creators import Recipe
 from pufferlib.vectorization.shard import Shard
 
 
@@ -43,6 +44,10 @@ class Serial(BufferedVectorEnv):
         check_memory(rows, "the rows of all envs", "num_envs")
         self.shard.bind(allocate(self.num_agents, *spaces, description.has_action_masks))
         self._attach(self.shard.buffers, *spaces)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        return cls(recipe.creator(), recipe.num_envs, **options)
 
     def rebind(self, buffers: Buffers) -> bool:
         self.shard.bind(buffers)

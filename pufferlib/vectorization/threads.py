@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from pufferlib.native import NativeCreator, NativeVec, fresh_seed
 from pufferlib.system import check_memory, usable_cores
 from pufferlib.vectorization.base import Batch
 from pufferlib.vectorization.buffered import BufferedVectorEnv, other_process
+from pufferlib.vectorization.creators import Recipe
 
 _MANY = 4096  # envs; fewer fit always, and need no look at one of them first
 
@@ -62,6 +64,11 @@ class Threads(BufferedVectorEnv):
         self._halves = (slice(0, middle), slice(middle, self.num_agents))
         self._num_received = self._num_sent = 0  # halves since the last reset
         self._last_infos: list[weakref.ref[Infos] | None] = [None, None]  # of each half
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        creator: Any = recipe.entry_point  # a NativeCreator: `make` has checked that
+        return cls(creator, recipe.num_envs, recipe.num_workers, **options, **recipe.settings)
 
     def rebind(self, buffers: Buffers) -> bool:
         self._vec.bind(buffers)

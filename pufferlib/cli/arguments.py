@@ -186,7 +186,9 @@ def _options_text() -> str:
         lines.append("")
         for option in configs.describe(section):
             flag = spell_flag(section, option.key)
-            default = "none" if option.default is None else option.default
+            default = str(option.default)
+            if option.default is None or isinstance(option.default, bool):
+                default = default.lower()  # as one types it
             lines.append(f"  {flag:<32} {option.help} ({option.type}; {default})")
     lines += ["", "  --env.<param> VALUE              see `puffer envs NAME`"]
     return "\n".join(lines)

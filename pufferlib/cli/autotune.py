@@ -63,14 +63,14 @@ def main(words: list[str]) -> int:
 
 
 def _print_tuning(report: Report, path: str | None) -> None:
-    from pufferlib.bench.autotune import spell_bytes, spell_seconds
+    from pufferlib.bench.autotune import format_bytes, format_seconds
 
-    cost = report.cost
+    cost, memory = report.cost, report.memory
     costs = {
-        "step": f"{spell_seconds(cost.step)} (deviation {spell_seconds(cost.spread)})",
-        "reset": f"{spell_seconds(cost.reset)}, {cost.reset_share:.1%} of the time",
+        "step": f"{format_seconds(cost.step)} (deviation {format_seconds(cost.spread)})",
+        "reset": f"{format_seconds(cost.reset)}, {cost.reset_share:.1%} of the time",
         "waits": f"{cost.wait_share:.0%} of a step",
-        "memory": f"{spell_bytes(report.memory.env)}; a worker {spell_bytes(report.memory.worker)}",
+        "memory": f"{format_bytes(memory.env)}; a worker {format_bytes(memory.worker)}",
     }
     print_table(f"one env of {report.env}", ["", ""], [list(row) for row in costs.items()])
     rows = [
@@ -81,13 +81,13 @@ def _print_tuning(report: Report, path: str | None) -> None:
             str(trial.layout.num_envs) if trial.layout.surplus_envs else "all",
             f"{trial.sps:,.0f}" if trial.sps else "failed",
             str(trial.horizon) if trial.sps else "",
-            spell_bytes(trial.memory),
+            format_bytes(trial.memory),
         ]
         for trial in report.trials
     ]
     finalists = sum(trial.is_finalist for trial in report.trials)
-    title = f"training on {report.cores} cores; the first {finalists} trained again, in turns"
-    headings = ["backend", "envs", "workers", "at once", "SPS", "horizon", "memory"]
+    title = f"training on {report.cores} cores; the first {finalists} trained again, alternately"
+    headings = ["backend", "envs", "workers", "per batch", "SPS", "horizon", "memory"]
     print_table(title, headings, rows)
     for trial in report.trials:
         if trial.failure:

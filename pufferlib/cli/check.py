@@ -13,7 +13,7 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--steps", type=int, default=1000, metavar="N", help="steps of each of two runs (1000)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of envs and actions (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs and actions (0)")
     options, overrides = parser.parse(words)
     check_counts(options, "steps")
     check_seed(options)

@@ -42,14 +42,18 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--run-dir", default="runs", metavar="FOLDER", help="folder that holds the runs"
     )
-    parser.add_argument("--episodes", type=int, default=100, metavar="N", help="to play (100)")
-    parser.add_argument("--num-envs", type=int, metavar="N", help="to play in (at most 64)")
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="episodes to play (100)"
+    )
+    parser.add_argument(
+        "--num-envs", type=int, metavar="N", help="environments to play in (64 at most)"
+    )
     parser.add_argument(
         "--deterministic",
         action="store_true",
         help="take the most likely action instead of sampling",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of envs and sampling (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs and sampling (0)")
     parser.add_argument("--gif", metavar="FILE", help="save the play of one env as an animation")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options, overrides = parser.parse(words)

@@ -80,7 +80,7 @@ def test_the_script_trains_falls_back_to_the_cpu_and_resumes(
     assert steps() == [256, 512]
 
     assert template.main(TINY) == 0
-    told = "Going on from checkpoints/cartpole/latest.safetensors, after iteration 2.\n"
+    told = "Resuming from checkpoints/cartpole/latest.safetensors, after iteration 2.\n"
     assert capsys.readouterr().err == told
     assert steps() == [256, 512, 768, 1024]
 
@@ -110,7 +110,7 @@ def test_interrupted_and_started_again_equals_uninterrupted(
     with monkeypatch.context() as patch:
         patch.setattr(pufferlib.PuffeRL, "train", interrupted)
         assert template.main(words) == 130
-    assert "The same command goes on" in capsys.readouterr().err
+    assert "The same command resumes" in capsys.readouterr().err
     assert steps("parted") == [256, 512]
     assert template.main(words) == 0
 
@@ -237,7 +237,7 @@ def test_its_policy_plays_images_and_continuous_actions_too(env: str) -> None:
     [
         (["--env-name", "cartpol"], "Unknown environment `cartpol`. Did you mean `cartpole`"),
         (["--gamma", "2"], "`gamma` must be a number between 0 and 1, but got 2.0."),
-        (["--env-name", "gym-FrozenLake-v1"], "`Policy` must see a Box, but "),
+        (["--env-name", "gym-FrozenLake-v1"], "`Policy` needs Box observations, not Discrete"),
     ],
 )
 def test_a_mistake_is_one_line(

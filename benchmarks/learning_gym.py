@@ -125,8 +125,8 @@ def report(results: dict[str, Row], names: Sequence[str]) -> None:
     say(f"\n{'env':<20}{'seeds':>6}{'return':>20}{'eval':>20}{'bar':>9}  CleanRL, RL Zoo")
     for name in names:
         row = results[name]
-        told = [f"{row[key]:.1f} +- {row[f'{key}_std']:.1f}" for key in ("return", "eval")]
-        place = f"{name:<20}{row['seeds']:>6}{told[0]:>20}{told[1]:>20}{row['bar']:>9g}"
+        figures = [f"{row[key]:.1f} +- {row[f'{key}_std']:.1f}" for key in ("return", "eval")]
+        place = f"{name:<20}{row['seeds']:>6}{figures[0]:>20}{figures[1]:>20}{row['bar']:>9g}"
         say(f"{place}  {row['cleanrl']}, {row['zoo']}")
 
 

@@ -126,8 +126,8 @@ def main() -> int:
             rate = training_rate(options.env, processes, options.iterations)
             rates[processes] = max(rates[processes], rate)
             say(f"  {options.env}, {processes} process(es): {rate:,.0f} steps/s")
-    told = run(torchrun(options.processes, __file__, "--exchange", "20"), threads=1)
-    sums = json.loads(told.splitlines()[-1])
+    output = run(torchrun(options.processes, __file__, "--exchange", "20"), threads=1)
+    sums = json.loads(output.splitlines()[-1])
     ratio = rates[options.processes] / rates[1]
     if options.json:
         facts = {"rates": rates, "ratio": ratio, "sums": sums, "load": os.getloadavg()[0]}

@@ -258,14 +258,14 @@ class ManyGridWorlds(PufferEnv):
         self.observe(self.observations)
         return self.observations, self.rewards, self.terminals, self.truncations, infos
 
-    def place(self, who: Array) -> None:
+    def place(self, chosen: Array) -> None:
         """Start an episode for some of the agents."""
-        count = int(who.sum())
+        count = int(chosen.sum())
         start = self.rng.integers(self.size**2, size=count)
         goal = (start + self.rng.integers(1, self.size**2, size=count)) % self.size**2  # elsewhere
-        self.agents_at[who] = np.stack(np.divmod(start, self.size), axis=1)
-        self.goals_at[who] = np.stack(np.divmod(goal, self.size), axis=1)
-        self.ticks[who] = 0
+        self.agents_at[chosen] = np.stack(np.divmod(start, self.size), axis=1)
+        self.goals_at[chosen] = np.stack(np.divmod(goal, self.size), axis=1)
+        self.ticks[chosen] = 0
 
     def observe(self, rows: Array) -> None:
         rows[:, :2] = self.agents_at / (self.size - 1)

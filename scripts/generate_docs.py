@@ -25,9 +25,8 @@ import numpy as np
 from pufferlib import config
 from pufferlib.cli import COMMANDS
 from pufferlib.native import NativeInfo, infos
-from pufferlib.registry import make
 from pufferlib.spaces import action_layout, flatten_action
-from pufferlib.vectorization import VectorEnv
+from pufferlib.vectorization import VectorEnv, make
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -206,7 +205,7 @@ def ocean_names() -> str:
     """Return one line with the names of all C environments by group."""
     groups: dict[str, list[str]] = {}
     for info in infos().values():
-        groups.setdefault(info.family, []).append(info.name)
+        groups.setdefault(info.group, []).append(info.name)
     listed = [f"*{group}* {', '.join(names)}" for group, names in groups.items()]
     return f"C environments: {' · '.join(listed)}."
 
@@ -277,7 +276,7 @@ def _facts(info: NativeInfo) -> list[str]:
     with make(info.name, num_envs=1, num_workers=1) as vecenv:
         return [
             info.name,
-            info.family,
+            info.group,
             info.doc,
             _observations(vecenv),
             _actions(vecenv),

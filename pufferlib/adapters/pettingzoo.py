@@ -62,7 +62,7 @@ class _ParallelMethods:
         self._next: Batch | None = None  # with first observations of an episode not yet shown
 
     def _learn_ids(self) -> None:
-        envs = getattr(self.vecenv, "envs", None)
+        envs = self.vecenv.envs
         if envs and isinstance(envs[0], Emulated) and not envs[0].agent_ids:
             held = self.vecenv._next_seed  # a look must not use it up
             self.vecenv.reset()
@@ -73,7 +73,7 @@ class _ParallelMethods:
     def _note_ids(self) -> None:
         ids = self.vecenv.agent_ids
         if not ids:
-            envs = getattr(self.vecenv, "envs", None)
+            envs = self.vecenv.envs
             ids = getattr(envs[0], "agent_ids", None) if envs else None
         known = list(ids or ())
         known += [f"agent_{slot}" for slot in range(len(known), self._rows.num_slots)]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.errors import MissingExtraError, UsageError
-from pufferlib.registry import emulate, make
 from pufferlib.spaces import (
     Leaf,
     Space,
@@ -20,7 +19,7 @@ from pufferlib.spaces import (
     observation_layout,
     unflatten_observation,
 )
-from pufferlib.vectorization import Batch, VectorEnv
+from pufferlib.vectorization import Batch, VectorEnv, emulate, make
 
 RENDER_MODE = "rgb_array"
 FRAMES_PER_SECOND = 30  # at which pictures are played back

@@ -22,8 +22,9 @@ from pufferlib.config import Config
 from pufferlib.errors import UsageError
 from pufferlib.files import write_atomically
 from pufferlib.native import NativeCreator
-from pufferlib.registry import DEFAULT_NUM_ENVS, EnvSpec, check_settings, find_or_load
+from pufferlib.registry import EnvSpec, check_settings, find_or_load
 from pufferlib.system import usable_cores
+from pufferlib.vectorization import DEFAULT_NUM_ENVS
 from pufferlib.vectorization.measuring import (
     EnvCost,
     Memory,
@@ -111,8 +112,8 @@ def autotune(
 
 def _default_num_envs(spec: EnvSpec, config: Config) -> int:
     """Return the number of envs of a run of this config."""
-    family = configs.family_num_envs(spec.id) if spec.family else None
-    return config.vec.num_envs or family or DEFAULT_NUM_ENVS
+    family = configs.family_vec(spec.id) if spec.family else {}
+    return config.vec.num_envs or family.get("num_envs") or DEFAULT_NUM_ENVS
 
 
 def choose(trials: Sequence[Trial]) -> Trial:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import UsageError
-from pufferlib.registry import emulate
+from pufferlib.vectorization import emulate
 
 EMULATION_NUM_ENVS = 64
 

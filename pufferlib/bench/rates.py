@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.errors import UsageError
-from pufferlib.registry import make
+from pufferlib.vectorization import make
 from pufferlib.vectorization.measuring import random_actions
 from pufferlib.vectorization.threads import Threads
 
@@ -99,7 +99,7 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
                 taken,
                 vecenv.num_envs,
                 vecenv.num_workers,
-                trainer.engine,
+                trainer.engine.name,
             )
     finally:
         torch.set_num_threads(before)

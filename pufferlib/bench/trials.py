@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pufferlib.bench.layouts import Layout
 from pufferlib.config import BatchShape, Config, complete_options
 from pufferlib.errors import PufferError, UsageError
-from pufferlib.registry import EnvSpec, emulate, make
-from pufferlib.vectorization import VectorEnv
+from pufferlib.registry import EnvSpec
+from pufferlib.vectorization import VectorEnv, emulate, make
 from pufferlib.vectorization.measuring import EnvCost, Memory
 
 if TYPE_CHECKING:

@@ -208,7 +208,7 @@ def _bench_turn(num_envs: int, cost_us: int, workers: int, rounds: int) -> TurnR
         work = 1 / own(calls_per_round(own))  # seconds that each bare process computes
 
         def bare(calls: int) -> float:
-            return 1 / native.handover(workers, work, calls)
+            return 1 / native.futex_baseline(workers, work, calls)
 
         turn_us, work_us, bare_us = (1e6 / rate for rate in best_of(rounds, [ours, own, bare]))
     turn_cost_us, bare_us = turn_us - work_us, bare_us - 1e6 * work

@@ -159,7 +159,7 @@ def is_native(name: str) -> bool:
 
 def make_vecenv(config: Config, **changes: Any) -> VectorEnv:
     """Make the envs of `config`, with `changes` of its section `vec`."""
-    from pufferlib.registry import make
+    from pufferlib.vectorization import make
 
     vec = replace(config.vec, **changes)
     return make(

@@ -17,7 +17,7 @@ def main(words: list[str]) -> int:
     options, overrides = parser.parse(words)
     check_counts(options, "steps")
     check_seed(options)
-    from pufferlib.checks.checking import check_env
+    from pufferlib.checks import check_env
 
     see_working_folder(options.name)
     params = env_params(options.name, overrides)

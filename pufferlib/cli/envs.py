@@ -34,7 +34,8 @@ def main(words: list[str]) -> int:
         print("\n".join(list_envs(options.name)))
         return 0
     from pufferlib.native import infos
-    from pufferlib.registry import emulate, find_or_load, make
+    from pufferlib.registry import find_or_load
+    from pufferlib.vectorization import emulate, make
 
     see_working_folder(options.name)
     spec = find_or_load(options.name)
@@ -130,8 +131,9 @@ def _take_picture(vecenv: VectorEnv, path: Path) -> None:
 
 def _list_envs() -> int:
     from pufferlib.native import infos
-    from pufferlib.registry import FAMILIES, list_envs, make
+    from pufferlib.registry import FAMILIES, list_envs
     from pufferlib.spaces import action_layout
+    from pufferlib.vectorization import make
 
     lines = []
     for name in list_envs():
@@ -143,7 +145,7 @@ def _list_envs() -> int:
             space = vecenv.observation_space
             lines.append(
                 [
-                    info.family,
+                    info.group,
                     name,
                     f"{space.dtype} {'x'.join(map(str, space.shape or ()))}",
                     _choices(action_layout(vecenv.action_space)),

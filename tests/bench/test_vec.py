@@ -113,7 +113,7 @@ def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     assert json.loads(json.dumps(result.to_dict()))["costs"][0]["cost_us"] == 0
 
 
-def test_bench_vec_wants_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_vec_needs_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="`seconds` must be above 0"):
         bench_vec(seconds=0)
     assert main(["bench", "vec", "--seconds", "0"]) == 2

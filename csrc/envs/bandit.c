@@ -102,10 +102,6 @@ static void render(const Bandit* env, PufCanvas* canvas) {
     }
 }
 
-static void shape(const void* self, PufLayout* layout) {
-    layout->actions.nvec[0] = ((const Bandit*)self)->arms;
-}
-
 static bool valid(const Bandit* env) {
     int32_t pulled = 0;
     for (int32_t arm = 0; arm < MAX_ARMS; arm++) {
@@ -114,6 +110,10 @@ static bool valid(const Bandit* env) {
     }
     return pulled == env->slots.tick && pulled < env->pulls && env->last >= -1 &&
            env->last < env->arms && puf_finite(&env->pay, 1);
+}
+
+static void shape(const void* self, PufLayout* layout) {
+    layout->actions.nvec[0] = ((const Bandit*)self)->arms;
 }
 
 PUF_ENV(bandit, Bandit, .doc = "find the arm that pays best through noise", .group = "probes",

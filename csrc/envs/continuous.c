@@ -74,18 +74,6 @@ static PufStatus step(Continuous* env) {
     return PUF_TRUNCATED;
 }
 
-static bool valid(const Continuous* env) {
-    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
-    for (int32_t i = 0; i < 2; i++)
-        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
-            !puf_within(env->push[i], -1, 1) ||
-            !puf_within(env->v[i], -env->max_speed, env->max_speed))
-            return false;
-    return tick < env->max_steps && env->held_late >= 0 &&
-           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
-           env->held <= tick;
-}
-
 static void observe(const Continuous* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
     obs[0] = env->x[0];
@@ -119,6 +107,18 @@ static void render(const Continuous* env, PufCanvas* canvas) {
              y - 6 * body * env->v[1] / env->max_speed, 0.3f * body, PUF_GREEN);
     puf_circle(canvas, x, y, body, distance(env) <= env->radius ? PUF_GREEN : PUF_CYAN);
     puf_textf(canvas, 14, 14, 2, PUF_PAPER, "HELD %d/%d", (int)env->held, (int)env->slots.tick);
+}
+
+static bool valid(const Continuous* env) {
+    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
+    for (int32_t i = 0; i < 2; i++)
+        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
+            !puf_within(env->push[i], -1, 1) ||
+            !puf_within(env->v[i], -env->max_speed, env->max_speed))
+            return false;
+    return tick < env->max_steps && env->held_late >= 0 &&
+           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
+           env->held <= tick;
 }
 
 PUF_ENV(continuous, Continuous, .doc = "steer a point to a target and stay there",

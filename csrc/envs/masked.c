@@ -122,10 +122,6 @@ static void render(const Masked* env, PufCanvas* canvas) {
               (int)env->slots.tick, (int)env->faults);
 }
 
-static void shape(const void* self, PufLayout* layout) {
-    layout->obs.shape[0] = layout->actions.nvec[0] = ((const Masked*)self)->num_actions;
-}
-
 static bool valid(const Masked* env) {
     const int32_t n = env->num_actions, tick = env->slots.tick;
     for (int32_t i = 0; i < n; i++)
@@ -133,6 +129,10 @@ static bool valid(const Masked* env) {
     return best_legal(env) >= 0 && env->last >= -1 && env->last < n && env->last_best >= -1 &&
            env->last_best < n && env->hits >= 0 && env->hits <= tick && env->faults >= 0 &&
            env->faults <= tick;
+}
+
+static void shape(const void* self, PufLayout* layout) {
+    layout->obs.shape[0] = layout->actions.nvec[0] = ((const Masked*)self)->num_actions;
 }
 
 PUF_ENV(masked, Masked, .doc = "take the best of the few actions that are legal", .group = "probes",

@@ -81,11 +81,11 @@ static void render(const Password* env, PufCanvas* canvas) {
     }
 }
 
+static bool valid(const Password* env) { return env->slots.tick < env->length; }
+
 static void shape(const void* self, PufLayout* layout) {
     layout->obs.shape[0] = ((const Password*)self)->length;
 }
-
-static bool valid(const Password* env) { return env->slots.tick < env->length; }
 
 PUF_ENV(password, Password, .doc = "guess a fixed string; only the whole of it pays",
         .group = "probes", .shape = shape,

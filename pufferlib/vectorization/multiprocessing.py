@@ -168,7 +168,7 @@ class Multiprocessing(WorkerVectorEnv):
         flags = self._flags
         if count == len(self._everyone):
             self._wait(self._workers, count)
-            bits = flags.said_by(self._workers)
+            bits = flags.combined_status(self._workers)
             if not bits & ~ENDED and self._kept is None:  # the usual case, without any detour
                 self._running, self._idle = [], self._everyone
                 self._is_quiet = not bits
@@ -177,7 +177,7 @@ class Multiprocessing(WorkerVectorEnv):
         self._wait(pending, count)
         done = flags.ready(pending)
         running = [worker for worker in self._running if worker not in done]
-        unread = [worker for worker in done if flags.said(worker) & ~ENDED]
+        unread = [worker for worker in done if flags.status(worker) & ~ENDED]
         idle, unread = self._idle + done, self._unread + unread
         self._running, self._idle, self._unread = running, idle, unread
 

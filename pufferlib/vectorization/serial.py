@@ -22,7 +22,7 @@ from pufferlib.vectorization.shard import Shard
 class Serial(BufferedVectorEnv):
     """Runs `num_envs` envs made by `env_creator` in a plain loop over shared rows.
 
-    The envs may be of any kind that `emulation.as_rows` knows; `envs` holds them in that form. The
+    The envs may be of any kind that `emulation.adapt` knows; `envs` holds them in that form. The
     creator may return a vector env too: then `num_envs` of those run, and their envs count one by
     one. `first_env` is the number of the first env in a larger vector, whose seeds these follow.
     """

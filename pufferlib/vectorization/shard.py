@@ -7,6 +7,7 @@ that it shares with its parent. So both do the same, in the same order.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -15,15 +16,17 @@ from numpy.typing import NDArray
 
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers
-from pufferlib.emulation import Emulated, FiniteCheck, SingleAgent, as_rows, call_creator
+from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import Space, action_layout, action_values
+from pufferlib.spaces import ObservationChecks, Space, action_layout, action_values
 from pufferlib.vectorization.actions import AgentIds
 from pufferlib.vectorization.base import Batch, VectorEnv
 from pufferlib.vectorization.buffered import BufferedVectorEnv
 from pufferlib.vectorization.creators import EnvCreator
+
+_CHECKED_STEPS = 32  # in which observations are compared with the bounds of their Box
 
 
 class EnvDescription(NamedTuple):
@@ -59,7 +62,7 @@ _SPELLED = {
 class Shard:
     """Envs `first`, `first + 1`, ... of a vector; `bind` gives them rows, then `reset` comes first.
 
-    A creator may return an env of any kind that `emulation.as_rows` knows, or a vector env, whose
+    A creator may return an env of any kind that `emulation.adapt` knows, or a vector env, whose
     envs then count one by one. `on_created` is called with the number of units made so far.
     """
 
@@ -105,7 +108,7 @@ class Shard:
             env: Any = _Nested(made, unit)
         else:
             like = self.envs[0] if self.envs and isinstance(self.envs[0], PufferEnv) else None
-            env = as_rows(made, unit, like)
+            env = adapt(made, unit, like)
         self.envs.append(env)
         return env
 
@@ -123,10 +126,11 @@ class Shard:
         self.tracker = EpisodeTracker(buffers.num_slots)
         space = self.description.observation_space
         self._check, self._check_final = (
-            FiniteCheck(space, rows) for rows in (buffers.observations, buffers.final_observations)
+            ObservationChecks(space, rows)
+            for rows in (buffers.observations, buffers.final_observations)
         )
         self._loop = _loop(self.envs, buffers, self.tracker, word)
-        self._watched = True
+        self._bounds_checks_left = _CHECKED_STEPS
 
     def _slots(self, unit: int) -> tuple[int, int]:
         return unit * self.slots_per_unit, (unit + 1) * self.slots_per_unit
@@ -150,7 +154,7 @@ class Shard:
             if hasattr(env, "drain"):
                 env.drain()
         self._note_agents()
-        self._check_finite("reset")
+        self._check_observations("reset")
 
     def _note_agents(self) -> None:
         """Take the agents' ids where the envs use dicts; slots must mean the same in all envs."""
@@ -168,7 +172,7 @@ class Shard:
         Returns the envs' infos, one dict for each slot, and slot -> info of finished episodes.
         """
         self.is_silent = False
-        if self._loop is not None and not self._is_watched():
+        if self._loop is not None:
             return self._step_in_c()
         buffers, progress = self.buffers, self.progress
         present = buffers.masks.copy()
@@ -185,25 +189,19 @@ class Shard:
                 infos += (given + [{}] * slots)[:slots]
         ended = buffers.terminals | buffers.truncations
         finished = self.tracker.step(buffers.rewards, ended, present)
-        self._check_finite("step", bool(finished))
+        self._check_observations("step", bool(finished))
         if self.agent_ids is not None:
             self.agent_ids = getattr(self.envs[0], "agent_ids", None)  # one may have come
         return infos, finished
-
-    def _is_watched(self) -> bool:
-        """Return whether an env still checks each of its first steps in Python."""
-        if self._watched:
-            self._watched = any(env.is_watched for env in self.envs)
-        return self._watched
 
     def _step_in_c(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
         """Do what `step` does; Python handles only the envs whose step is out of the ordinary."""
         infos: list[dict[str, Any]] = []
         stopped = self._run(0, infos)
         if stopped is None:
-            if not self._loop.checks_finite:
-                self._check_finite("step")
-            self.is_silent = not self._loop.num_spoken
+            if self._bounds_checks_left or not self._loop.checks_finite:
+                self._check_observations("step")
+            self.is_silent = not self._loop.num_infos
             return infos, {}
         while stopped is not None:
             unit, result = stopped
@@ -211,7 +209,7 @@ class Shard:
             infos.append(env.step(env.actions)[4] if result is None else env.finish(result))
             stopped = self._run(unit + 1, infos)
         finished = self.tracker.close(self.buffers.terminals | self.buffers.truncations)
-        self._check_finite("step", bool(finished))
+        self._check_observations("step", bool(finished))
         return infos, finished
 
     def _run(self, first: int, infos: list[dict[str, Any]]) -> tuple[int, Any] | None:
@@ -222,17 +220,26 @@ class Shard:
             raise self.envs[self.progress[0]].raised("step", error) from error
         return stopped
 
-    def _check_finite(self, method: str, ended: bool = False) -> None:
-        """Raise if a Python env gave nan or inf; C envs are part of this package and tested."""
+    def _check_observations(self, method: str, ended: bool = False) -> None:
+        """Raise if a Python env gave nan or inf; warn once of values outside of their Box.
+
+        Bounds are compared in the first steps only: many envs with wrong bounds train well.
+        """
         if not isinstance(self.envs[0], Emulated):
             return
-        found = self._check.bad() or (self._check_final.bad() if ended else None)
+        found = self._check.nonfinite() or (self._check_final.nonfinite() if ended else None)
         if found is not None:
             slot, what = found
             if method == "step":
                 unit, within = divmod(slot, self.slots_per_unit)
                 what += self.envs[unit].cause_of_nan(within)
             raise self.broken(method, what, slot)
+        if self._bounds_checks_left:
+            self._bounds_checks_left -= 1
+            outside = self._check.outside(self.buffers.masks)
+            if outside is not None:
+                self._bounds_checks_left = 0
+                warnings.warn(str(self.broken(method, outside[1], outside[0])), stacklevel=2)
 
     def broken(self, method: str, what: str, slot: int) -> EnvError:
         """Return the error that the env of `slot` did `what` in `method`; the caller raises it."""

@@ -95,7 +95,7 @@ class Threads(BufferedVectorEnv):
         self._vec.step(rows)
         self._handed = None
         self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
-        infos = Infos(self.num_agents, self._vec.spoken)
+        infos = Infos(self.num_agents, self._vec.episode_infos)
         self._last_infos = [weakref.ref(infos)] * 2
         dones = np.logical_or(self.terminals, self.truncations, out=self._dones)
         return self.observations, self.rewards, dones, infos
@@ -115,7 +115,7 @@ class Threads(BufferedVectorEnv):
         self._vec.finish(half)
         self._num_received += 1
         self._handed = self._halves[half]
-        infos = Infos(self.batch_slots, functools.partial(self._vec.spoken, half))
+        infos = Infos(self.batch_slots, functools.partial(self._vec.episode_infos, half))
         self._last_infos[half] = weakref.ref(infos)
         return self._batch_of(infos)
 

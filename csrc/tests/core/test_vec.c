@@ -336,8 +336,8 @@ static void test_what_does_not_fit_is_refused_in_one_line(void) {
     CHECK(refused(&bad, 1, 1, good, "`probe`", "layout"));
 
     PufVec* vec = puf_vec_create(info, 2, 1, false, good);
-    CHECK(puf_vec_reset(vec, 1) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "bind"));
-    CHECK(puf_vec_step(vec, NULL) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "bind"));
+    CHECK(puf_vec_reset(vec, 1) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "must be bound"));
+    CHECK(puf_vec_step(vec, NULL) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "must be bound"));
     CHECK(puf_vec_bind(vec, &(PufBuffers){0}) == PUF_BAD_ARGUMENT);
     uint8_t byte = 0;
     CHECK(puf_vec_snapshot(vec, 0, &byte) == PUF_BAD_ARGUMENT);
@@ -360,16 +360,11 @@ static void test_rows_that_lie_apart_play_the_same_game_and_leave_the_gaps_alone
     _Alignas(4) uint8_t obs[60], masks[21], byte = 0;
     memset(obs, RIG_GUARD_BYTE, sizeof obs);
     memset(masks, RIG_GUARD_BYTE, sizeof masks);
-    PufBuffers buffers = {.observations = obs,
-                          .actions = apart.actions,
-                          .final_observations = apart.final_obs,
-                          .rewards = apart.rewards,
-                          .terminals = apart.terminals,
-                          .truncations = apart.truncations,
-                          .masks = apart.masks,
-                          .action_masks = masks,
-                          .obs_stride = 20,
-                          .mask_stride = 7};
+    PufBuffers buffers = rig_buffers(&apart);
+    buffers.observations = obs;
+    buffers.action_masks = masks;
+    buffers.obs_stride = 20;
+    buffers.mask_stride = 7;
     CHECK(puf_vec_bind(many.vec, &buffers) == PUF_BAD_ARGUMENT);
     CHECK(puf_vec_bind(apart.vec, &buffers) == PUF_OK);
     CHECK(puf_vec_snapshot(apart.vec, 0, &byte) == PUF_BAD_ARGUMENT);
@@ -481,7 +476,7 @@ enum { STEPS = 40 };
 // Whether an env has drawn a random number since the last reset with `seed`.
 static bool has_drawn(const Rig* rig, uint64_t seed) {
     for (int32_t i = 0; i < rig->batch->num_envs; i++) {
-        PufSlots* slots = (PufSlots*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
+        PufSlots* slots = rig_env(rig, i);
         if (slots->rng.state != puf_mix64(puf_env_seed(seed, (uint64_t)i) + 1)) return true;
     }
     return false;

@@ -4,17 +4,11 @@
 #include "tests/rig.h"
 
 static Rig game_against(int32_t opponent, double opponent_random, int32_t num_envs) {
-    double values[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_connect4, values);
-    values[rig_param(&puf_env_connect4, "opponent")] = opponent;
-    values[rig_param(&puf_env_connect4, "opponent_random")] = opponent_random;
-    Rig rig = rig_create(&puf_env_connect4, num_envs, 1, values);
-    if (!rig.vec) abort();
-    puf_vec_reset(rig.vec, 3);
-    return rig;
+    return RIG_START(&puf_env_connect4, num_envs, 3, {"opponent", opponent},
+                     {"opponent_random", opponent_random});
 }
 
-static Connect4* env_of(const Rig* rig) { return (Connect4*)(void*)rig->batch->envs; }
+static Connect4* env_of(const Rig* rig) { return rig_env(rig, 0); }
 
 static Bits bit(int32_t row, int32_t col) { return (Bits)1 << (PITCH * col + row); }
 
@@ -231,8 +225,7 @@ static void test_a_coin_decides_who_begins(void) {
         Rig rig = game_against(opponent, 0.1, 1000);
         int32_t second = 0;
         for (int32_t i = 0; i < 1000; i++) {
-            const Connect4* env =
-                (const Connect4*)(const void*)(rig.batch->envs + (size_t)i * rig.batch->env_bytes);
+            const Connect4* env = rig_env(&rig, i);
             second += opponent == SELF ? env->mover : __builtin_popcountll(env->stones[1]);
             CHECK(opponent == SELF || env->mover == 0);
         }

@@ -16,9 +16,7 @@ static Rig point_rig(int32_t num_envs, const Setting* setting) {
     return rig;
 }
 
-static Continuous* env_of(const Rig* rig, int32_t i) {
-    return (Continuous*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Continuous* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 static void place(Continuous* env, float x, float y, float target_x, float target_y) {
     env->x[0] = x;

@@ -4,14 +4,10 @@
 #include "tests/rig.h"
 
 static Rig hybrid_rig(int32_t num_envs, double hit_radius, double steps) {
-    Rig rig = rig_create(&puf_env_hybrid, num_envs, 1, (double[]){hit_radius, steps});
-    puf_vec_reset(rig.vec, 12);
-    return rig;
+    return RIG_START(&puf_env_hybrid, num_envs, 12, {"radius", hit_radius}, {"max_steps", steps});
 }
 
-static Hybrid* env_of(const Rig* rig, int32_t i) {
-    return (Hybrid*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Hybrid* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 static void set_action(Rig* rig, int32_t slot, int32_t lane, float aim) {
     rig->actions[2 * slot] = lane;

@@ -4,14 +4,11 @@
 #include "tests/rig.h"
 
 static Rig masked_rig(int32_t num_envs, double actions, double legal, double steps) {
-    Rig rig = rig_create(&puf_env_masked, num_envs, 1, (double[]){actions, legal, steps});
-    puf_vec_reset(rig.vec, 5);
-    return rig;
+    return RIG_START(&puf_env_masked, num_envs, 5, {"num_actions", actions}, {"num_legal", legal},
+                     {"max_steps", steps});
 }
 
-static Masked* env_of(const Rig* rig, int32_t i) {
-    return (Masked*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Masked* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 // Four actions worth 2, 4, 1, 3, of which 0 and 2 are legal: 0 is the best of them, 2 is legal, 1
 // and 3 are neither, though worth more.

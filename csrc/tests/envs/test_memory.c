@@ -4,14 +4,10 @@
 #include "tests/rig.h"
 
 static Rig memory_rig(int32_t num_envs, double string_length, double wait) {
-    Rig rig = rig_create(&puf_env_memory, num_envs, 1, (double[]){string_length, wait});
-    puf_vec_reset(rig.vec, 11);
-    return rig;
+    return RIG_START(&puf_env_memory, num_envs, 11, {"length", string_length}, {"delay", wait});
 }
 
-static Memory* env_of(const Rig* rig, int32_t i) {
-    return (Memory*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Memory* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 // Bits 1, 0, 0 with a delay of 2: +1 -1 -1 | 0 0 | the cursor 1/6 2/6 3/6, then a new string.
 static void test_bits_are_shown_in_order_and_never_again(void) {
@@ -104,8 +100,7 @@ static void test_a_player_with_memory_scores_1(void) {
 static void test_a_player_without_memory_gets_half_the_bits(void) {
     Rig rig = memory_rig(1000, 4, 4);
     for (int32_t step_count = 0; step_count < 4 * 12; step_count++) {
-        for (int32_t i = 0; i < 1000; i++) rig.actions[i] = 1;
-        puf_vec_step(rig.vec, NULL);
+        rig_play(&rig, 1);
     }
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);

@@ -4,14 +4,10 @@
 #include "tests/rig.h"
 
 static Rig agents_rig(int32_t num_envs, double steps) {
-    Rig rig = rig_create(&puf_env_multiagent, num_envs, 1, (double[]){steps});
-    puf_vec_reset(rig.vec, 8);
-    return rig;
+    return RIG_START(&puf_env_multiagent, num_envs, 8, {"max_steps", steps});
 }
 
-static MultiAgent* env_of(const Rig* rig, int32_t i) {
-    return (MultiAgent*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static MultiAgent* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 // All 16 cases of lights and answers. Agent 0 says what it sees for 1 / 4, agent 1 the opposite, or
 // loses 1 / 4.

@@ -4,9 +4,8 @@
 #include "tests/rig.h"
 
 static Rig password_rig(int32_t num_envs, double string_length, double string) {
-    Rig rig = rig_create(&puf_env_password, num_envs, 1, (double[]){string_length, string});
-    puf_vec_reset(rig.vec, 1);
-    return rig;
+    return RIG_START(&puf_env_password, num_envs, 1, {"length", string_length},
+                     {"password", string});
 }
 
 // 13 = 1101 in binary: the string 1, 0, 1, 1. Entered are its first three bits and then `last`.

@@ -5,26 +5,9 @@
 
 enum { UP, RIGHT, DOWN, LEFT };
 
-typedef struct {
-    const char* name;
-    double value;
-} Setting;
+#define BOARD(...) RIG_START(&puf_env_snake, 1, 1, __VA_ARGS__)
 
-static Rig board_with(const Setting* settings, int32_t count) {
-    double values[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_snake, values);
-    for (int32_t i = 0; i < count; i++)
-        values[rig_param(&puf_env_snake, settings[i].name)] = settings[i].value;
-    Rig rig = rig_create(&puf_env_snake, 1, 1, values);
-    if (!rig.vec) abort();
-    puf_vec_reset(rig.vec, 1);
-    return rig;
-}
-#define BOARD(...)                             \
-    board_with((const Setting[]){__VA_ARGS__}, \
-               (int32_t)(sizeof((const Setting[]){__VA_ARGS__}) / sizeof(Setting)))
-
-static Arena* env_of(const Rig* rig) { return (Arena*)(void*)rig->batch->envs; }
+static Arena* env_of(const Rig* rig) { return rig_env(rig, 0); }
 
 static int32_t cell_at(const Arena* env, int32_t row, int32_t col) {
     return (row + env->vision) * stride_of(env) + col + env->vision;

@@ -4,9 +4,7 @@
 #include "tests/rig.h"
 
 static Rig stochastic_rig(int32_t num_envs, double share, double steps) {
-    Rig rig = rig_create(&puf_env_stochastic, num_envs, 1, (double[]){share, steps});
-    puf_vec_reset(rig.vec, 2);
-    return rig;
+    return RIG_START(&puf_env_stochastic, num_envs, 2, {"odds", share}, {"length", steps});
 }
 
 static bool near(float value, double expected) { return fabs((double)value - expected) < 1e-6; }

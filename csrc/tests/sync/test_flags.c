@@ -68,8 +68,8 @@ static PufWaited wait_turn(Rig* rig, int32_t worker, int32_t spin_us, int32_t ti
 
 static void start(Rig* rig, int32_t worker) { puf_flags_start(rig->flags, &worker, 1); }
 
-static void finish(Rig* rig, int32_t worker, uint32_t said) {
-    puf_flags_finish(rig->flags, worker, said);
+static void finish(Rig* rig, int32_t worker, uint32_t status) {
+    puf_flags_finish(rig->flags, worker, status);
 }
 
 static double now_ms(void) {
@@ -121,7 +121,8 @@ static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spi
             puf_flags_start(rig.flags, ALL, num_workers);
         good = wait_for(&rig, ALL, num_workers, num_workers, spin_us, PATIENCE_MS) == PUF_TURN;
         for (int32_t i = 0; i < num_workers && good; i++) {
-            good = rig.rows[i] == 2 * round + 1 && puf_flags_said(rig.flags, i) == (uint32_t)round;
+            good =
+                rig.rows[i] == 2 * round + 1 && puf_flags_status(rig.flags, i) == (uint32_t)round;
             rig.rows[i]++;
         }
     }
@@ -316,18 +317,18 @@ static void test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first(void) {
     make_rig(&rig, 1);
     start(&rig, 0);
     CHECK(write(rig.life[1], "x", 1) == 1);
-    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_SPOKEN);
+    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_READABLE);
     CHECK(wait_turn(&rig, 0, 0, -1) == PUF_TURN);
     finish(&rig, 0, 0);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_TURN);
-    CHECK(wait_turn(&rig, 0, 0, -1) == PUF_SPOKEN);
+    CHECK(wait_turn(&rig, 0, 0, -1) == PUF_READABLE);
     free_rig(&rig);
 
     make_rig(&rig, 1);
     start(&rig, 0);
     close(rig.life[1]);  // as if the peer had died
     rig.life[1] = -1;
-    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_SPOKEN);
+    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_READABLE);
     free_rig(&rig);
 }
 
@@ -356,7 +357,7 @@ static void test_a_call_lets_a_worker_read_at_once(void) {
         puf_flags_call(rig.flags, 0);
         pthread_join(thread, NULL);
         if (now_ms() - begun < shortest) shortest = now_ms() - begun;
-        CHECK(reader.waited == PUF_SPOKEN);
+        CHECK(reader.waited == PUF_READABLE);
         char taken;
         CHECK(read(rig.life[0], &taken, 1) == 1);
     }
@@ -409,7 +410,7 @@ static void test_a_signal_interrupts_a_wait(void) {
     PufWaited waited = PUF_INTERRUPTED;
     for (int32_t i = 0; i < 100 && waited == PUF_INTERRUPTED; i++)
         waited = wait_turn(&rig, 0, 0, PATIENCE_MS);
-    CHECK(waited == PUF_SPOKEN);
+    CHECK(waited == PUF_READABLE);
     atomic_store(&it.done, true);
     pthread_join(thread, NULL);
     free_rig(&rig);
@@ -423,14 +424,14 @@ static void test_a_turn_can_be_taken_from_the_dead(void) {
     for (int32_t i = 0; i < 3; i++) start(&rig, i);
     finish(&rig, 2, 1);
     puf_flags_revoke(rig.flags, 0);
-    CHECK(puf_flags_said(rig.flags, 0) == 0);
+    CHECK(puf_flags_status(rig.flags, 0) == 0);
     CHECK(wait_for(&rig, ALL, 3, 2, 0, 0) == PUF_TURN);
     CHECK(wait_for(&rig, ALL, 3, 3, 0, 0) == PUF_TIMEOUT);
     int32_t out[3];
     CHECK(puf_flags_ready(rig.flags, ALL, 3, out) == 2);
     CHECK(out[0] == 2 && out[1] == 0);
     puf_flags_revoke(rig.flags, 2);  // it had given it back: only what it said is forgotten
-    CHECK(puf_flags_said(rig.flags, 2) == 0);
+    CHECK(puf_flags_status(rig.flags, 2) == 0);
     CHECK(puf_flags_ready(rig.flags, ALL, 3, out) == 2);
     CHECK(out[0] == 2 && out[1] == 0);
     free_rig(&rig);
@@ -443,7 +444,7 @@ static void test_a_worker_may_die_between_two_stores(int32_t stores) {
     for (int32_t round = 0; round < 20; round++) {
         start(&rig, 0);
         Worker* dying = &rig.flags->workers[0];
-        if (stores > 0) atomic_store(&dying->said, 1);
+        if (stores > 0) atomic_store(&dying->status, 1);
         if (stores > 1) atomic_store(&dying->order, atomic_fetch_add(&rig.flags->tickets, 1));
         if (stores > 2) atomic_store(&dying->turn, 0);
         if (stores > 3) atomic_fetch_add(&rig.flags->finished, 1);  // and wakes nobody
@@ -512,7 +513,7 @@ static void test_a_killed_process_ends_every_wait(unsigned seed) {
         waited = puf_flags_wait(flags, pending, 1, 1, life[0], &spin, PATIENCE_MS);
         turns += waited == PUF_TURN;
     }
-    CHECK(waited == PUF_SPOKEN);
+    CHECK(waited == PUF_READABLE);
     puf_flags_revoke(flags, 1);
     CHECK(puf_flags_wait(flags, pending, 1, 1, life[0], &spin, 0) == PUF_TURN);
     CHECK(waitpid(child, NULL, 0) == child);

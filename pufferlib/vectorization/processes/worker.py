@@ -24,7 +24,7 @@ from pufferlib.vectorization.shard import EnvDescription, Shard
 
 # bits that a worker sets at the end of a turn: a report follows, an error follows, an episode ended
 REPORTED, RAISED, ENDED = 1, 2, 4
-# results of a wait, as in csrc/flags.h
+# results of a wait, as in csrc/sync/flags.h
 TURN, NEWS, TIMEOUT, INTERRUPTED = range(4)
 
 STACK_SIGNAL = signal.SIGUSR1  # makes a worker write its Python stack to stderr

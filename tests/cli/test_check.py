@@ -60,7 +60,7 @@ def test_registered_names_can_be_checked(
         (["cartpol"], "Did you mean `cartpole`"),
         (["no_such_module:Env"], "must name an importable object"),
         (["a_dark_world:Maz"], "module 'a_dark_world' has no attribute 'Maz'"),
-        (["a_dark_world:broken"], "must be the class or a factory of envs, but is neither"),
+        (["a_dark_world:broken"], "must be a class or a factory of envs, but got neither"),
         (["a_dark_world:small", "--env.prise", "1"], "`prise`. Did you mean `prize`?"),
         (["cartpole", "--env.gravty", "1"], "`gravty`. Did you mean `gravity`?"),
         (["cartpole", "--train.gamma", "1"], "only --env params can be set here"),

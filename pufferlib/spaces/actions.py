@@ -41,9 +41,9 @@ def action_batch_shape(layout: ActionLayout, value: Any) -> tuple[int, ...] | No
 
 
 def action_values(layout: ActionLayout, rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows `[..., *shape]` in the numbers of the space, the rows themselves if they are.
+    """Return rows `[..., *shape]` as values of the space; the rows themselves if they are equal.
 
-    An index becomes the value it stands for, and where indices and reals meet all are float64.
+    An index becomes its value; with both indices and reals, all are float64.
     """
     if layout.is_plain:
         return rows
@@ -55,9 +55,9 @@ def action_values(layout: ActionLayout, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def rows_from_values(layout: ActionLayout, values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers of the space `[..., *shape]` as rows: the inverse of `action_values`.
+    """Return values of the space `[..., *shape]` as rows: the inverse of `action_values`.
 
-    What is out of range stays so: 2**32 is no index, and must not become 0. Raises UsageError where
+    Values out of range stay out of range: 2**32 must not become index 0. Raises UsageError where
     an index is not a whole number.
     """
     if not layout.nvec:

@@ -101,7 +101,7 @@ def largest_space(field: str, spaces: Mapping[Any, Space]) -> Space:
         )
     shape = tuple(max(sizes) for sizes in zip(*(space.shape or () for space in given), strict=True))
     low = np.zeros(shape, given[0].dtype)
-    high = np.zeros(shape, given[0].dtype)  # padding is 0, so 0 lies within
+    high = np.zeros(shape, given[0].dtype)  # padding is 0, so 0 must be within the bounds
     for space in given:
         assert isinstance(space, gymnasium.spaces.Box)
         own = tuple(slice(n) for n in space.shape)

@@ -29,8 +29,8 @@ WORD = 4  # bytes of one component of an action
 class Leaf:
     """One leaf of a space and its place in the row.
 
-    `dtype` is how the row stores it, `space.dtype` how the env speaks it. `nvec` and `starts` give
-    number of choices and lowest value of each component, in C order; both are empty for a Box.
+    `dtype` is that of the row, `space.dtype` that of the env. `nvec` and `starts` give
+    the number of choices and lowest value of each component, in C order; both are empty for a Box.
     """
 
     path: Path
@@ -54,14 +54,14 @@ class Leaf:
 
     @cached_property
     def lowest(self) -> NDArray[Any]:
-        """Lowest value of each component as the env speaks it, in the leaf's shape."""
+        """Lowest value of each component for the env, in the leaf's shape."""
         if isinstance(self.space, gymnasium.spaces.Box):
             return self.space.low
         return np.array(self.starts, dtype=np.int64).reshape(self.shape)
 
     @cached_property
     def highest(self) -> NDArray[Any]:
-        """Highest value of each component as the env speaks it, in the leaf's shape."""
+        """Highest value of each component for the env, in the leaf's shape."""
         if isinstance(self.space, gymnasium.spaces.Box):
             return self.space.high
         last = [start + n - 1 for start, n in zip(self.starts, self.nvec, strict=True)]
@@ -81,9 +81,8 @@ class Leaf:
     def unit_range(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """What to subtract from an image or a Box of integers, and to divide it by, to get [0, 1].
 
-        None where nothing need be done: bounds within +-1, and bounds that are infinite or too wide
-        to say what will come, as those of an int32 are. Vectors of floats have none: theirs are
-        often wrong.
+        None where bounds are within +-1 already, or infinite, or too wide to predict the values, as
+        those of an int32 are. Also None for vectors of floats: their bounds are often wrong.
         """
         if self.kind != "box" or (self.dtype.kind == "f" and not self.is_image):
             return None
@@ -96,7 +95,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What both layouts share: the row of one slot is an array of `shape` and `dtype`."""
+    """Base of both layouts: the row of one slot is an array of `shape` and `dtype`."""
 
     space: Space
     leaves: tuple[Leaf, ...]
@@ -144,7 +143,7 @@ class ActionLayout(_Layout):
     A row holds one int32 *index* (from 0, whatever the space's start) for each component of the
     Discrete, MultiDiscrete and MultiBinary leaves, then one float32 for each component of the Box
     leaves; both in leaf order. Rows are int32 `[k]` or float32 `[m]` (a lone Discrete is a scalar,
-    a lone Box keeps its shape); where both meet, int32 words `[k + m]`, which `split` parts.
+    a lone Box keeps its shape); with both, int32 words `[k + m]`, which `split` separates.
     """
 
     nvec: tuple[int, ...]  # choices of each discrete component
@@ -167,8 +166,8 @@ class ActionLayout(_Layout):
     def mask_width(self) -> int:
         """Length of an action mask: a flag for each choice of each discrete component.
 
-        A Box alone has one. A row without any flag is that of an agent whose Box counts for
-        nothing in this step, as it waits for its turn.
+        A Box alone has one. A mask without any flag marks an agent that waits: its Box action is
+        not used in this step.
         """
         return sum(self.nvec) or min(1, self.num_continuous)
 
@@ -266,13 +265,13 @@ def _leaf(path: Path, space: Space, noun: Noun) -> Leaf:
 
 
 def _stored_observation(leaf: Leaf) -> Leaf:
-    """Halve a Discrete, whose dtype is int64 by habit, where its values allow it."""
+    """Store a Discrete, int64 by default, as int32 where its values fit."""
     fits = leaf.kind == "discrete" and -INT32_MAX <= leaf.starts[0] <= INT32_MAX - leaf.nvec[0]
     return replace(leaf, dtype=np.dtype(np.int32)) if fits else leaf
 
 
 def _bounds(parts: list[NDArray[Any]]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # a float64 bound beyond float32 is no bound: inf
+    with np.errstate(over="ignore"):  # a float64 bound beyond float32 becomes inf: unbounded
         flat = [part.ravel().astype(np.float32) for part in parts]
     return np.concatenate(flat) if flat else np.zeros(0, dtype=np.float32)
 

@@ -114,22 +114,27 @@ def _leaf_writer(leaf: Leaf, part: NDArray[Any]) -> Callable[[Any], None]:
         else:
             write_fitted(value)
 
-    def write_indices(value: Any) -> None:
+    def write_flags(value: Any) -> None:
         if (
             type(value) is array_type
             and value.dtype is dtype
             and value.shape == shape
-            and is_valid(value)
+            and not value.tobytes().translate(None, b"\0\1")  # faster than two comparisons
         ):
             part[...] = value
         else:
             write_fitted(value)
 
-    def only_flags(value: NDArray[Any]) -> bool:
-        return not value.tobytes().translate(None, b"\0\1")  # four times faster than comparing
-
-    def in_range(value: NDArray[Any]) -> bool:
-        return not any_true((value < lowest) | (value > highest), axis=None)
+    def write_indices(value: Any) -> None:
+        if (
+            type(value) is array_type
+            and value.dtype is dtype
+            and value.shape == shape
+            and not any_true((value < lowest) | (value > highest), axis=None)
+        ):
+            part[...] = value
+        else:
+            write_fitted(value)
 
     if leaf.kind == "box":
         return write_box
@@ -137,8 +142,7 @@ def _leaf_writer(leaf: Leaf, part: NDArray[Any]) -> Callable[[Any], None]:
         lowest, highest = lowest.item(), highest.item()
         return write_index
     is_bytes = leaf.kind == "multi_binary" and dtype.itemsize == 1
-    is_valid = only_flags if is_bytes else in_range
-    return write_indices
+    return write_flags if is_bytes else write_indices
 
 
 class ObservationChecks:

@@ -37,16 +37,16 @@ def space_to_json(space: Space) -> Any:
 
 
 def _few_numbers(bounds: NDArray[Any]) -> Any:
-    """Return one number where all are alike, else a list; None where that would be too long."""
+    """Return one number where all are equal, else a list; None where that would be too long."""
     if bounds.size and (bounds == bounds.flat[0]).all():
         return bounds.flat[0].item()
     return bounds.ravel().tolist() if bounds.size <= _MAX_BOUNDS else None
 
 
 def space_from_json(values: Any) -> Space:
-    """Return the space that `space_to_json` spelled; a ValueError or TypeError if it did not.
+    """Return the space that `space_to_json` wrote; anything else is a ValueError or TypeError.
 
-    The values may come from a file that anyone can have written, so sizes are bounded.
+    The values may come from an untrusted file, so sizes are bounded.
     """
     kind = next(iter(values), None)
     content = values[kind]
@@ -64,7 +64,7 @@ def space_from_json(values: Any) -> Space:
         shape = _shape([content] if is_flat else content)
         return gymnasium.spaces.MultiBinary(shape[0] if is_flat else shape)
     if kind != "box":
-        raise ValueError(f"no kind of space is called {kind!s:.50}")
+        raise ValueError(f"unknown kind of space: {kind!s:.50}")
     shape, dtype = _shape(content), np.dtype(_dtype_name(values["dtype"], "biuf"))
     if values["low"] is None or values["high"] is None:
         raise ValueError(f"a Box of more than {_MAX_BOUNDS} different bounds is not saved")
@@ -90,5 +90,5 @@ def _small(number: Any) -> int:
 
 def _dtype_name(name: Any, kinds: str) -> str:
     if name not in _DTYPES or np.dtype(name).kind not in kinds:
-        raise ValueError(f"no dtype of a space is called {name!s:.50}")
+        raise ValueError(f"invalid dtype of a space: {name!s:.50}")
     return str(name)

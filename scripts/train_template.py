@@ -191,7 +191,7 @@ def save(trainer: pufferlib.PuffeRL, path: Path, log: dict[str, float]) -> None:
             path, metadata={"steps": log["steps"], "reward": log["mean_reward"]}
         )
     except CheckpointError as error:  # a full disk must not end a run of days
-        say(f"{error}. The run goes on.")
+        say(f"{error}. The run continues.")
 
 
 def train(args: argparse.Namespace) -> None:

@@ -102,10 +102,6 @@ static void render(const Bandit* env, PufCanvas* canvas) {
     }
 }
 
-static void shape(const void* self, PufLayout* layout) {
-    layout->actions.nvec[0] = ((const Bandit*)self)->arms;
-}
-
 static bool valid(const Bandit* env) {
     int32_t pulled = 0;
     for (int32_t arm = 0; arm < MAX_ARMS; arm++) {
@@ -116,7 +112,11 @@ static bool valid(const Bandit* env) {
            env->last < env->arms && puf_finite(&env->pay, 1);
 }
 
-PUF_ENV(bandit, Bandit, .doc = "find the arm that pays best through noise", .family = "probes",
+static void shape(const void* self, PufLayout* layout) {
+    layout->actions.nvec[0] = ((const Bandit*)self)->arms;
+}
+
+PUF_ENV(bandit, Bandit, .doc = "find the arm that pays best through noise", .group = "probes",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},

@@ -204,24 +204,6 @@ static PufStatus step(Breakout* env) {
     return env->slots.tick >= env->max_steps ? end(env, PUF_TRUNCATED) : PUF_RUNNING;
 }
 
-static bool valid(const Breakout* env) {
-    Breakout fresh = *env;
-    derive(&fresh);
-    int32_t left = num_bricks(env), bricks_left = 0;
-    for (int32_t i = 0; i < BRICK_WORDS && left > 0; i++, left -= 64) {
-        uint64_t counted = left >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << left) - 1;
-        bricks_left += __builtin_popcountll(env->bricks[i] & counted);
-    }
-    const float fastest = 1.001f * fresh.max_speed;
-    return env->brick_width == fresh.brick_width && env->max_speed == fresh.max_speed &&
-           env->strides == fresh.strides && env->lives_left >= 1 && env->lives_left <= env->lives &&
-           bricks_left > 0 && env->broken == num_bricks(env) - bricks_left &&
-           puf_within(env->score, 0, (float)(7 * env->broken)) &&
-           puf_within(env->paddle, 0, COURT) && puf_within(env->x, 0, COURT) &&
-           puf_within(env->y, 0, COURT) && puf_within(env->vx, -fastest, fastest) &&
-           puf_within(env->vy, -fastest, fastest);
-}
-
 // ---- Pictures -----------------------------------------------------------------------------------
 
 static const uint32_t row_colors[] = {PUF_RED,   PUF_ORANGE, PUF_YELLOW,
@@ -318,6 +300,24 @@ static void observe(const Breakout* env) {
         observe_features(env);
 }
 
+static bool valid(const Breakout* env) {
+    Breakout fresh = *env;
+    derive(&fresh);
+    int32_t left = num_bricks(env), bricks_left = 0;
+    for (int32_t i = 0; i < BRICK_WORDS && left > 0; i++, left -= 64) {
+        uint64_t counted = left >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << left) - 1;
+        bricks_left += __builtin_popcountll(env->bricks[i] & counted);
+    }
+    const float fastest = 1.001f * fresh.max_speed;
+    return env->brick_width == fresh.brick_width && env->max_speed == fresh.max_speed &&
+           env->strides == fresh.strides && env->lives_left >= 1 && env->lives_left <= env->lives &&
+           bricks_left > 0 && env->broken == num_bricks(env) - bricks_left &&
+           puf_within(env->score, 0, (float)(7 * env->broken)) &&
+           puf_within(env->paddle, 0, COURT) && puf_within(env->x, 0, COURT) &&
+           puf_within(env->y, 0, COURT) && puf_within(env->vx, -fastest, fastest) &&
+           puf_within(env->vy, -fastest, fastest);
+}
+
 static void shape(const void* self, PufLayout* layout) {
     const Breakout* env = self;
     if (env->obs == PIXELS)
@@ -326,8 +326,8 @@ static void shape(const void* self, PufLayout* layout) {
         layout->obs.shape[0] = NUM_FEATURES + num_bricks(env);
 }
 
-PUF_ENV(breakout, Breakout, .doc = "clear a wall of bricks with paddle and ball",
-        .family = "arcade", .shape = shape,
+PUF_ENV(breakout, Breakout, .doc = "clear a wall of bricks with paddle and ball", .group = "arcade",
+        .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(3),

@@ -188,23 +188,6 @@ static bool is_reachable(double x, double v, double limit, double tau, double ga
            fabs(v) <= slack * (START + tick * (gain + 1e-7 * fabs(v)));
 }
 
-// A step that did not end the episode had |theta| <= lean before and after it, so it had
-// |theta_dot| <= spin, which bounds both accelerations of `move`. Play from a state within these
-// bounds stays within them.
-static bool valid(const CartPole* env) {
-    const int32_t tick = env->slots.tick;
-    if (!puf_finite(&env->x, 4) || tick >= env->max_steps) return false;
-    const double tau = env->tau, length = env->half_length;
-    const double lean = fmax(env->theta_limit, START), sine = sin(lean), spin = 2 * lean / tau;
-    const double total_mass = (double)env->cart_mass + env->pole_mass;
-    const double pole_share = env->pole_mass / total_mass;
-    const double push = env->force / total_mass + pole_share * length * spin * spin * sine;
-    const double theta_acc = (env->gravity * sine + push) / (length * (4.0 / 3 - pole_share));
-    const double x_acc = push + pole_share * length * theta_acc;
-    return is_reachable(env->x, env->x_dot, env->x_limit, tau, tau * x_acc, tick) &&
-           is_reachable(env->theta, env->theta_dot, env->theta_limit, tau, tau * theta_acc, tick);
-}
-
 static void render(const CartPole* env, PufCanvas* canvas) {
     const float scale = (float)canvas->width / (2.4f * env->x_limit);
     const float ground = 0.75f * (float)canvas->height;
@@ -222,8 +205,24 @@ static void render(const CartPole* env, PufCanvas* canvas) {
     puf_textf(canvas, 10, 10, 2, PUF_PAPER, "STEP %d", (int)env->slots.tick);
 }
 
-PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart",
-              .family = "classic",
+// A step that did not end the episode had |theta| <= lean before and after it, so it had
+// |theta_dot| <= spin, which bounds both accelerations of `move`. Play from a state within these
+// bounds stays within them.
+static bool valid(const CartPole* env) {
+    const int32_t tick = env->slots.tick;
+    if (!puf_finite(&env->x, 4) || tick >= env->max_steps) return false;
+    const double tau = env->tau, length = env->half_length;
+    const double lean = fmax(env->theta_limit, START), sine = sin(lean), spin = 2 * lean / tau;
+    const double total_mass = (double)env->cart_mass + env->pole_mass;
+    const double pole_share = env->pole_mass / total_mass;
+    const double push = env->force / total_mass + pole_share * length * spin * spin * sine;
+    const double theta_acc = (env->gravity * sine + push) / (length * (4.0 / 3 - pole_share));
+    const double x_acc = push + pole_share * length * theta_acc;
+    return is_reachable(env->x, env->x_dot, env->x_limit, tau, tau * x_acc, tick) &&
+           is_reachable(env->theta, env->theta_dot, env->theta_limit, tau, tau * theta_acc, tick);
+}
+
+PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart", .group = "classic",
               .layout = {.agents = 1,
                          .obs = PUF_BOX_F32(4),
                          .actions = PUF_DISCRETE(2),

@@ -150,15 +150,6 @@ static PufStatus step(Connect4* env) {
     return settle(env, 1);
 }
 
-static bool valid(const Connect4* env) {
-    const Bits own = env->stones[0], other = env->stones[1], occupied = own | other;
-    const Bits hanging = ((occupied & ~BOTTOM) >> 1) & ~occupied;  // holes below a stone
-    return env->slots.tick <= __builtin_popcountll(occupied) && !(own & other) &&
-           !(occupied & ~BOARD) && occupied != BOARD && !hanging && !has_four(own) &&
-           !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
-           (env->mover == 0 || (env->mover == 1 && env->opponent == SELF));
-}
-
 // ---- Observations -------------------------------------------------------------------------------
 
 typedef int32_t Lanes __attribute__((vector_size(16)));
@@ -232,11 +223,20 @@ static void render(const Connect4* env, PufCanvas* canvas) {
               __builtin_popcountll(env->stones[0] | env->stones[1]));
 }
 
+static bool valid(const Connect4* env) {
+    const Bits own = env->stones[0], other = env->stones[1], occupied = own | other;
+    const Bits hanging = ((occupied & ~BOTTOM) >> 1) & ~occupied;  // holes below a stone
+    return env->slots.tick <= __builtin_popcountll(occupied) && !(own & other) &&
+           !(occupied & ~BOARD) && occupied != BOARD && !hanging && !has_four(own) &&
+           !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
+           (env->mover == 0 || (env->mover == 1 && env->opponent == SELF));
+}
+
 static void shape(const void* self, PufLayout* layout) {
     layout->agents = ((const Connect4*)self)->opponent == SELF ? 2 : 1;
 }
 
-PUF_ENV(connect4, Connect4, .doc = "drop stones; four in a line win", .family = "boards",
+PUF_ENV(connect4, Connect4, .doc = "drop stones; four in a line win", .group = "boards",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {CELLS}, .low = -1, .high = 1},

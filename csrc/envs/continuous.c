@@ -74,18 +74,6 @@ static PufStatus step(Continuous* env) {
     return PUF_TRUNCATED;
 }
 
-static bool valid(const Continuous* env) {
-    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
-    for (int32_t i = 0; i < 2; i++)
-        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
-            !puf_within(env->push[i], -1, 1) ||
-            !puf_within(env->v[i], -env->max_speed, env->max_speed))
-            return false;
-    return tick < env->max_steps && env->held_late >= 0 &&
-           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
-           env->held <= tick;
-}
-
 static void observe(const Continuous* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
     obs[0] = env->x[0];
@@ -121,8 +109,20 @@ static void render(const Continuous* env, PufCanvas* canvas) {
     puf_textf(canvas, 14, 14, 2, PUF_PAPER, "HELD %d/%d", (int)env->held, (int)env->slots.tick);
 }
 
+static bool valid(const Continuous* env) {
+    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
+    for (int32_t i = 0; i < 2; i++)
+        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
+            !puf_within(env->push[i], -1, 1) ||
+            !puf_within(env->v[i], -env->max_speed, env->max_speed))
+            return false;
+    return tick < env->max_steps && env->held_late >= 0 &&
+           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
+           env->held <= tick;
+}
+
 PUF_ENV(continuous, Continuous, .doc = "steer a point to a target and stay there",
-        .family = "probes",
+        .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {6}, .low = -1, .high = 1},
                    .actions = PUF_CONTINUOUS(2, -1, 1),

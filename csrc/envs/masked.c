@@ -122,10 +122,6 @@ static void render(const Masked* env, PufCanvas* canvas) {
               (int)env->slots.tick, (int)env->faults);
 }
 
-static void shape(const void* self, PufLayout* layout) {
-    layout->obs.shape[0] = layout->actions.nvec[0] = ((const Masked*)self)->num_actions;
-}
-
 static bool valid(const Masked* env) {
     const int32_t n = env->num_actions, tick = env->slots.tick;
     for (int32_t i = 0; i < n; i++)
@@ -135,8 +131,12 @@ static bool valid(const Masked* env) {
            env->faults <= tick;
 }
 
-PUF_ENV(masked, Masked, .doc = "take the best of the few actions that are legal",
-        .family = "probes", .shape = shape,
+static void shape(const void* self, PufLayout* layout) {
+    layout->obs.shape[0] = layout->actions.nvec[0] = ((const Masked*)self)->num_actions;
+}
+
+PUF_ENV(masked, Masked, .doc = "take the best of the few actions that are legal", .group = "probes",
+        .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = 0, .high = 1},
                    .actions = {.num_discrete = 1},

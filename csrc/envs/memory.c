@@ -48,11 +48,6 @@ static PufStatus step(Memory* env) {
     return answer == env->length - 1 ? PUF_TERMINATED : PUF_RUNNING;
 }
 
-static bool valid(const Memory* env) {
-    int32_t given = env->slots.tick - env->length - env->delay;  // answers so far
-    return given < env->length && env->right >= 0 && env->right <= (given > 0 ? given : 0);
-}
-
 static void observe(const Memory* env) {
     int32_t tick = env->slots.tick, answer = tick - env->length - env->delay;
     float seen = 0;
@@ -104,7 +99,12 @@ static void render(const Memory* env, PufCanvas* canvas) {
     puf_rect(canvas, margin, mid, at, thick, PUF_CYAN);
 }
 
-PUF_ENV(memory, Memory, .doc = "repeat a bit string after a delay", .family = "probes",
+static bool valid(const Memory* env) {
+    int32_t given = env->slots.tick - env->length - env->delay;  // answers so far
+    return given < env->length && env->right >= 0 && env->right <= (given > 0 ? given : 0);
+}
+
+PUF_ENV(memory, Memory, .doc = "repeat a bit string after a delay", .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(2),

@@ -145,15 +145,6 @@ static PufStatus step(Pong* env) {
     return env->slots.tick >= env->max_steps ? PUF_TRUNCATED : PUF_RUNNING;
 }
 
-static bool valid(const Pong* env) {
-    const float fastest = 1.001f * full_speed(env);
-    return env->max_speed == full_speed(env) && env->won >= 0 && env->won < env->max_score &&
-           env->lost >= 0 && env->lost < env->max_score && puf_within(env->paddle, 0, HEIGHT) &&
-           puf_within(env->opponent, 0, HEIGHT) && puf_within(env->x, 0, WIDTH) &&
-           puf_within(env->y, 0, HEIGHT) && puf_within(env->vx, -fastest, fastest) &&
-           puf_within(env->vy, -fastest, fastest);
-}
-
 static void observe(const Pong* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
     obs[0] = env->paddle * (2.0f / HEIGHT) - 1;
@@ -193,7 +184,16 @@ static void render(const Pong* env, PufCanvas* canvas) {
     }
 }
 
-PUF_ENV(pong, Pong, .doc = "win at table tennis against a scripted paddle", .family = "arcade",
+static bool valid(const Pong* env) {
+    const float fastest = 1.001f * full_speed(env);
+    return env->max_speed == full_speed(env) && env->won >= 0 && env->won < env->max_score &&
+           env->lost >= 0 && env->lost < env->max_score && puf_within(env->paddle, 0, HEIGHT) &&
+           puf_within(env->opponent, 0, HEIGHT) && puf_within(env->x, 0, WIDTH) &&
+           puf_within(env->y, 0, HEIGHT) && puf_within(env->vx, -fastest, fastest) &&
+           puf_within(env->vy, -fastest, fastest);
+}
+
+PUF_ENV(pong, Pong, .doc = "win at table tennis against a scripted paddle", .group = "arcade",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {8}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(3),

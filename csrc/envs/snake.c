@@ -264,30 +264,6 @@ static bool is_on_board(const Arena* env, int32_t agent, bool* taken) {
     return true;
 }
 
-// Walls stand all around, every body lies in the ring of its snake and in no other place, and the
-// food is counted.
-static bool valid(const Arena* env) {
-    const uint8_t* board = board_of(env);
-    const int32_t stride = stride_of(env), edge = env->vision;
-    bool taken[(MAX_SIDE + 2 * MAX_VISION) * (MAX_SIDE + 2 * MAX_VISION)] = {0};
-    int32_t food = 0, bodies = 0, sizes = 0;
-    for (int32_t row = 0; row < env->height + 2 * edge; row++)
-        for (int32_t col = 0; col < stride; col++) {
-            const uint8_t cell = board[row * stride + col];
-            const bool inside =
-                row >= edge && row < env->height + edge && col >= edge && col < env->width + edge;
-            if (inside != (cell != WALL)) return false;
-            food += cell == FOOD;
-            bodies += cell >= HEAD;
-        }
-    for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        if (!is_reachable(env, agent) || !is_on_board(env, agent, taken)) return false;
-        sizes += snakes_of(env)[agent].size;
-    }
-    return env->slots.tick < env->max_steps && env->food == food && bodies == sizes &&
-           (env->leave_corpse || food <= env->num_food);
-}
-
 // ---- Observations -------------------------------------------------------------------------------
 
 enum { WIDE = 32 };
@@ -460,6 +436,30 @@ static void render(const Arena* env, PufCanvas* canvas) {
               num_present ? (double)(sum / (float)num_present) : 0.0, (int)env->slots.tick);
 }
 
+// Walls stand all around, every body lies in the ring of its snake and in no other place, and the
+// food is counted.
+static bool valid(const Arena* env) {
+    const uint8_t* board = board_of(env);
+    const int32_t stride = stride_of(env), edge = env->vision;
+    bool taken[(MAX_SIDE + 2 * MAX_VISION) * (MAX_SIDE + 2 * MAX_VISION)] = {0};
+    int32_t food = 0, bodies = 0, sizes = 0;
+    for (int32_t row = 0; row < env->height + 2 * edge; row++)
+        for (int32_t col = 0; col < stride; col++) {
+            const uint8_t cell = board[row * stride + col];
+            const bool inside =
+                row >= edge && row < env->height + edge && col >= edge && col < env->width + edge;
+            if (inside != (cell != WALL)) return false;
+            food += cell == FOOD;
+            bodies += cell >= HEAD;
+        }
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        if (!is_reachable(env, agent) || !is_on_board(env, agent, taken)) return false;
+        sizes += snakes_of(env)[agent].size;
+    }
+    return env->slots.tick < env->max_steps && env->food == food && bodies == sizes &&
+           (env->leave_corpse || food <= env->num_food);
+}
+
 static void shape(const void* self, PufLayout* layout) {
     const Arena* env = self;
     const int32_t side = 2 * env->vision + 1;
@@ -475,7 +475,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(snake, Arena, .doc = "eat, grow and outlive many other snakes on one board",
-        .family = "arcade", .own_samples = true, .shape = shape,
+        .group = "arcade", .own_samples = true, .shape = shape,
         .layout = {.agents = 16,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = SELF},
                    .actions = PUF_DISCRETE(4)});

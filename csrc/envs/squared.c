@@ -74,17 +74,6 @@ static PufStatus step(Squared* env) {
     return env->slots.tick >= allowed ? PUF_TRUNCATED : PUF_RUNNING;
 }
 
-static bool valid(const Squared* env) {
-    const uint8_t* board = PUF_ARENA((Squared*)env);
-    int32_t n = side(env), left = 0;
-    for (int32_t i = 0; i < n * n; i++) {
-        if (board[i] != EMPTY && board[i] != TARGET) return false;
-        left += board[i] == TARGET;
-    }
-    return env->row >= 0 && env->row < n && env->col >= 0 && env->col < n && left > 0 &&
-           env->hit == targets(env) - left;
-}
-
 static void observe(const Squared* env) {
     uint8_t* obs = puf_obs_u8(&env->slots, 0);
     int32_t n = side(env);
@@ -109,13 +98,24 @@ static void render(const Squared* env, PufCanvas* canvas) {
     puf_textf(canvas, 6, 6, 2, PUF_PAPER, "%d/%d", (int)env->hit, (int)targets(env));
 }
 
+static bool valid(const Squared* env) {
+    const uint8_t* board = PUF_ARENA((Squared*)env);
+    int32_t n = side(env), left = 0;
+    for (int32_t i = 0; i < n * n; i++) {
+        if (board[i] != EMPTY && board[i] != TARGET) return false;
+        left += board[i] == TARGET;
+    }
+    return env->row >= 0 && env->row < n && env->col >= 0 && env->col < n && left > 0 &&
+           env->hit == targets(env) - left;
+}
+
 static void shape(const void* self, PufLayout* layout) {
     const Squared* env = self;
     layout->obs.shape[0] = layout->obs.shape[1] = side(env);
     layout->arena = (size_t)(side(env) * side(env));
 }
 
-PUF_ENV(squared, Squared, .doc = "visit every target on the border of a grid", .family = "probes",
+PUF_ENV(squared, Squared, .doc = "visit every target on the border of a grid", .group = "probes",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = 2},

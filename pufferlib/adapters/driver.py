@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.errors import MissingExtraError, UsageError
-from pufferlib.registry import emulate, make
 from pufferlib.spaces import (
     Leaf,
     Space,
@@ -20,7 +19,7 @@ from pufferlib.spaces import (
     observation_layout,
     unflatten_observation,
 )
-from pufferlib.vectorization import Batch, VectorEnv
+from pufferlib.vectorization import Batch, VectorEnv, emulate, make
 
 RENDER_MODE = "rgb_array"
 FRAMES_PER_SECOND = 30  # at which pictures are played back
@@ -85,11 +84,6 @@ class VectorDriver:
         """Return observations in the form and the dtypes of their space: of one row, or batched."""
         tree = unflatten_observation(self._observation_layout, rows)
         return _copied(tree, iter(self._observation_layout.leaves))
-
-    @property
-    def python_envs(self) -> list[Any]:
-        """The Python envs of the vector; empty for C envs and for envs in other processes."""
-        return list(getattr(self.vecenv, "envs", None) or ())
 
     def action_masks(self) -> NDArray[np.int8] | None:
         """Return one flag for each choice, in the dtype that Gymnasium's `sample` takes."""

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pufferlib.adapters.driver import FRAMES_PER_SECOND, RENDER_MODE, VectorDriver, one_env
 from pufferlib.emulation import MASK_KEY
 from pufferlib.errors import UsageError
-from pufferlib.registry import make
 from pufferlib.spaces import flatten_action
-from pufferlib.vectorization import Batch
+from pufferlib.vectorization import Batch, make
 
 PRESENCE_KEY = "agent_mask"
 

@@ -65,7 +65,7 @@ class _ParallelMethods:
         self._next: Batch | None = None  # has the first observations of the next episode
 
     def _learn_ids(self) -> None:
-        envs = self._driver.python_envs
+        envs = self.vecenv.envs
         if envs and isinstance(envs[0], Emulated) and not envs[0].agent_ids:
             held = self.vecenv._next_seed  # must not be used up by this reset
             self.vecenv.reset()
@@ -75,7 +75,7 @@ class _ParallelMethods:
 
     def _note_ids(self) -> None:
         ids = self.vecenv.agent_ids
-        envs = self._driver.python_envs
+        envs = self.vecenv.envs
         if not ids and envs and isinstance(envs[0], Emulated):
             ids = envs[0].agent_ids
         known = list(ids or ())

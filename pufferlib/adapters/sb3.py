@@ -120,10 +120,9 @@ class _Sb3Methods:
 
     def _env(self, slot: int) -> Any:
         """Return the user's env that a slot belongs to, or None where it is not in this process."""
-        envs = self._driver.python_envs
-        if not envs:
+        if not self.vecenv.envs:
             return None
-        env = envs[slot // self.vecenv.agents_per_env]
+        env = self.vecenv.envs[slot // self.vecenv.agents_per_env]
         return env.env if isinstance(env, Emulated) else env
 
 

@@ -1,4 +1,4 @@
-"""What emulation adds to a step of an env that does nothing."""
+"""The cost that emulation adds to a step of an env that does nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import UsageError
-from pufferlib.registry import emulate
+from pufferlib.vectorization import emulate
 
 EMULATION_NUM_ENVS = 64
 
@@ -28,18 +28,18 @@ class EmulationResult(NamedTuple):
 def bench_emulation(*, num_envs: int | None = None, seconds: float = 3) -> EmulationResult:
     """Measure what `emulate` costs on envs that do nothing: one Box, and a Dict of four leaves.
 
-    Direct and emulated rounds alternate, and the best of each counts: other programs only ever slow
+    Direct and emulated rounds alternate, and the best of each counts: other programs can only slow
     a round down.
     """
     if seconds <= 0:
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
-    envs, rounds = num_envs or EMULATION_NUM_ENVS, 100  # short ones: some go undisturbed
+    envs, rounds = num_envs or EMULATION_NUM_ENVS, 100  # short, so that some are undisturbed
     costs = []
     for creator in _idle_envs():
         direct, emulated = _direct_round(creator, envs), _emulated_round(creator, envs)
         best_direct = best_emulated = math.inf
         steps = 1
-        while emulated(steps) * steps * envs < seconds / rounds / 4:  # as many as fill a round
+        while emulated(steps) * steps * envs < seconds / rounds / 4:  # enough to fill a round
             steps *= 2
         for _ in range(rounds):
             best_direct = min(best_direct, direct(steps))
@@ -50,7 +50,7 @@ def bench_emulation(*, num_envs: int | None = None, seconds: float = 3) -> Emula
 
 
 def _idle_envs() -> list[Callable[[], Any]]:
-    """Return creators of Gymnasium envs that cost next to nothing, with episodes of 200 steps."""
+    """Return creators of Gymnasium envs that do nothing, with episodes of 200 steps."""
     import gymnasium
     from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
@@ -79,7 +79,7 @@ def _idle_envs() -> list[Callable[[], Any]]:
 
 
 def _direct_round(creator: Callable[[], Any], num_envs: int) -> Callable[[int], float]:
-    """Return a function that steps envs as a plain loop would; it returns seconds per step."""
+    """Return a function that steps envs in a plain loop and returns the seconds per step."""
     envs = [creator() for _ in range(num_envs)]
     for env in envs:
         env.reset()
@@ -98,6 +98,7 @@ def _direct_round(creator: Callable[[], Any], num_envs: int) -> Callable[[int], 
 
 
 def _emulated_round(creator: Callable[[], Any], num_envs: int) -> Callable[[int], float]:
+    """Return a function that steps an emulated vector and returns the seconds per step."""
     vecenv = emulate(creator, num_envs=num_envs, backend="serial")
     vecenv.reset(seed=0)
     actions = np.zeros(num_envs, dtype=np.int32)

@@ -205,7 +205,7 @@ def test_params_reach_the_env_and_wrong_ones_are_told() -> None:
         (3, "must get an env, or the class or factory of one, but got 3"),
         ("no-such-env", "Unknown environment `no-such-env`"),
         ("no_such_module:Env", "must name an importable object"),
-        (f"{__name__}:VECTOR", "must be the class or a factory of envs"),
+        (f"{__name__}:VECTOR", "must be a class or a factory of envs"),
     ],
 )
 def test_what_is_no_env_is_a_usage_error(x: Any, said: str) -> None:

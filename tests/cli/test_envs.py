@@ -78,7 +78,7 @@ def test_envs_shows_a_python_env(
         ["--env.prize", "None", "float | None"],
         ["--env.wall-color", "'grey'", ""],
     ]
-    assert "must be given" in unregistered
+    assert "required" in unregistered
 
 
 def test_envs_says_how_the_names_of_each_family_are_formed(

@@ -105,7 +105,7 @@ def test_a_factory_can_be_measured_and_trained(
     [
         ("walks_of_mine:Wlk", "must name an importable object, but got `walks_of_mine:Wlk`"),
         ("no_such_module:Env", "must name an importable object, but got `no_such_module:Env`"),
-        ("walks_of_mine:number", "must be the class or a factory of envs, but is neither"),
+        ("walks_of_mine:number", "must be a class or a factory of envs, but got neither"),
     ],
 )
 @pytest.mark.parametrize("command", ["train", "eval", "bench", "resume"])

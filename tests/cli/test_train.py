@@ -114,7 +114,7 @@ def test_a_save_that_fails_on_the_way_does_not_stop_the_run(
         save(self, path, metadata)
 
     monkeypatch.setattr(PuffeRL, "save_checkpoint", failing)
-    with pytest.warns(RuntimeWarning, match=r"No space left on device\. The run goes on"):
+    with pytest.warns(RuntimeWarning, match=r"No space left on device\. The run continues"):
         assert main(["train", "cartpole", *TINY, "--train.checkpoint-interval=1"]) == 0
     assert saves == [1, 2, 3]
 

@@ -305,7 +305,7 @@ def test_metrics_hold_score_and_perf(name: str) -> None:
 def test_descriptors_are_complete(name: str) -> None:
     info: NativeInfo = infos()[name]
     assert info.doc
-    assert info.family
+    assert info.group
     names = [param.name for param in info.params]
     assert len(set(names)) == len(names)
     assert not RESERVED & set(names)

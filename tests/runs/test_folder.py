@@ -240,7 +240,7 @@ def test_a_config_that_never_ends_is_not_read(tmp_path: Path) -> None:
 def test_one_process_at_a_time_trains_a_run(tmp_path: Path) -> None:
     with (
         Run(tmp_path),
-        pytest.raises(UsageError, match="no other process trains, but one does"),
+        pytest.raises(UsageError, match="must not be in use, but another process trains"),
         Run(tmp_path),
     ):
         pass
@@ -254,7 +254,7 @@ def test_a_log_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("")
     (tmp_path / "metrics.jsonl").symlink_to(target)
-    with pytest.raises(UsageError, match="must lie in the run, but is a link"):
+    with pytest.raises(UsageError, match="must be in the folder of the run, but is a link"):
         Run(tmp_path).check_own()
 
 

@@ -273,5 +273,5 @@ def test_a_save_that_fails_does_not_end_the_run(
     monkeypatch.setattr(pufferlib.PuffeRL, "save_checkpoint", full)
     assert template.main(TINY) == 0
 
-    assert capsys.readouterr().err == "No space left on device. The run goes on.\n"
+    assert capsys.readouterr().err == "No space left on device. The run continues.\n"
     assert steps() == [256, 512, 768, 1024]

@@ -131,7 +131,7 @@ def test_a_log_that_leads_out_of_the_run_is_not_written(
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(Path("precious").absolute())
     assert main(["resume", str(run), "--train.num-iterations=6"]) == 2
-    assert "must lie in the run, but is a link" in capsys.readouterr().err
+    assert "must be in the folder of the run, but is a link" in capsys.readouterr().err
     assert Path("precious").read_text() == "mine\n"
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pufferlib import spaces
 from pufferlib.buffers import Buffers, allocate
+from pufferlib.closing import Closing
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space
 
@@ -143,7 +144,7 @@ class PufferEnv:
         """Free the env's resources."""
 
 
-class Wrapper:
+class Wrapper(Closing):
     """Wraps an env or a VectorEnv and forwards everything to it.
 
     A subclass overrides what it changes, usually `reset` and `step`, and calls `super()` for the
@@ -172,6 +173,11 @@ class Wrapper:
     def step(self, action: Any) -> Any:
         """Step the wrapped env."""
         return self.env.step(action)
+
+    def close(self) -> None:
+        """Close the wrapped env; some envs of old gym have no `close`."""
+        if hasattr(self.env, "close"):
+            self.env.close()
 
     @property
     def unwrapped(self) -> Any:
@@ -204,12 +210,6 @@ class Wrapper:
             if wrapped_by is not None:
                 return getattr(wrapped_by(self), name)
         return getattr(self.env, name)
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.env.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.env!r})"

@@ -205,7 +205,7 @@ def ocean_names() -> str:
     """Return one line with the names of all C environments by group."""
     groups: dict[str, list[str]] = {}
     for info in infos().values():
-        groups.setdefault(info.family, []).append(info.name)
+        groups.setdefault(info.group, []).append(info.name)
     listed = [f"*{group}* {', '.join(names)}" for group, names in groups.items()]
     return f"C environments: {' · '.join(listed)}."
 

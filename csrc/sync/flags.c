@@ -11,7 +11,7 @@
 // was.
 //
 // A worker may be killed between any two of its instructions. So only `turn` decides whether it has
-// finished; `finished`, which a dead worker may leave one too low, only says when a check is due.
+// finished; `finished`, which a dead worker may leave one too low, only schedules the next check.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE  // sched_getcpu
 #endif

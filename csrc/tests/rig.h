@@ -25,7 +25,7 @@ typedef struct {
     size_t bytes;
 } RigRows;
 
-// Starts with a pattern that is no valid row, so that what nobody writes shows.
+// Filled with a pattern that is not a valid row, so that missing writes show.
 static inline RigRows rig_rows(size_t bytes) {
     RigRows rows = {malloc(bytes + 2 * RIG_GUARD), bytes};
     if (!rows.memory) abort();
@@ -160,6 +160,16 @@ static inline void rig_play(Rig* rig, int32_t action) {
     puf_vec_step(rig->vec, NULL);
 }
 
+// Plays action 0 for two episodes; whether they are truncated at step `limit` and only there.
+static inline bool rig_truncates_at(Rig* rig, int32_t limit) {
+    bool good = true;
+    for (int32_t i = 1; i <= 2 * limit; i++) {
+        rig_play(rig, 0);
+        good = good && rig->truncations[0] == (i % limit == 0) && !rig->terminals[0];
+    }
+    return good;
+}
+
 static inline void rig_destroy(Rig* rig) {
     puf_vec_destroy(rig->vec);
     for (int32_t i = 0; i < rig->num_rows; i++) rig_rows_free(rig->rows[i]);
@@ -184,6 +194,16 @@ static inline void rig_act(Rig* rig, PufRng* rng) {
             memcpy(word++, &value, sizeof value);
         }
     }
+}
+
+static inline bool rig_refused(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
+                               const double* values, const char* named, const char* given) {
+    puf_fail(PUF_OK, "%s", "");
+    PufVec* vec = puf_vec_create(info, num_envs, num_threads, false, values);
+    const char* line = puf_last_error();
+    bool good = !vec && strstr(line, named) && strstr(line, given) && !strchr(line, '\n');
+    puf_vec_destroy(vec);
+    return good;
 }
 
 // The layout for these params, without building anything of that size.

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from pufferlib import native
-from pufferlib.bench.vec_loops import (
+from pufferlib.bench.loops import (
     ROUND_SECONDS,
     BusyEnv,
     UnevenEnv,

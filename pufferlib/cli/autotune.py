@@ -72,8 +72,8 @@ def _print_tuning(report: Report, path: str | None) -> None:
         "waits": f"{cost.wait_share:.0%} of a step",
         "memory": f"{format_bytes(memory.env)}; a worker {format_bytes(memory.worker)}",
     }
-    print_table(f"one env of {report.env}", ["", ""], [list(row) for row in costs.items()])
-    rows = [
+    print_table(f"one env of {report.env}", ["", ""], [list(line) for line in costs.items()])
+    lines = [
         [
             trial.layout.backend,
             str(trial.layout.total_envs),
@@ -88,7 +88,7 @@ def _print_tuning(report: Report, path: str | None) -> None:
     finalists = sum(trial.is_finalist for trial in report.trials)
     title = f"training on {report.cores} cores; the first {finalists} trained again, alternately"
     headings = ["backend", "envs", "workers", "per batch", "SPS", "horizon", "memory"]
-    print_table(title, headings, rows)
+    print_table(title, headings, lines)
     for trial in report.trials:
         if trial.failure:
             print(f"{trial.layout} failed: {trial.failure}")

@@ -72,24 +72,24 @@ def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int
     if as_json:
         print(json.dumps(result.to_dict()))
         return 0
-    rows = [
+    lines = [
         [
-            str(row.cost_us),
-            _short(row.ideal_sps),
-            _short(row.serial_sps),
-            f"{_short(row.multiprocessing_sps)} ({result.workers} x {row.envs_per_worker})",
-            f"{row.multiprocessing_share:.1%}",
-            "" if row.gymnasium_sps is None else _short(row.gymnasium_sps),
-            "" if row.ratio is None else f"{row.ratio:.1f}x",
+            str(each.cost_us),
+            _short(each.ideal_sps),
+            _short(each.serial_sps),
+            f"{_short(each.multiprocessing_sps)} ({result.workers} x {each.envs_per_worker})",
+            f"{each.multiprocessing_share:.1%}",
+            "" if each.gymnasium_sps is None else _short(each.gymnasium_sps),
+            "" if each.ratio is None else f"{each.ratio:.1f}x",
         ]
-        for row in result.costs
+        for each in result.costs
     ]
     headings = ["us", "ideal", "Serial", "Multiprocessing", "of ideal", "Gymnasium", "ratio"]
     title = f"SPS of Python envs, {result.workers} workers, best of {result.rounds} rounds"
-    print_table(title, headings, rows)
+    print_table(title, headings, lines)
     turns = [
-        [str(row.num_envs), str(row.cost_us), *(f"{us:.0f}" for us in row[2:])]
-        for row in result.turns
+        [str(each.num_envs), str(each.cost_us), *(f"{us:.0f}" for us in each[2:])]
+        for each in result.turns
     ]
     headings = ["envs", "us", "turn", "work of a worker", "turn cost", "bare futex", "over it"]
     print_table("us of a turn, beside bare processes that wake each other", headings, turns)

@@ -74,7 +74,7 @@ def _print_spaces(name: str, vecenv: VectorEnv) -> None:
 def _print_native_env(info: NativeInfo) -> None:
     """Print the docs of a C env: what it is, its params and its metrics."""
     print(f"\n{info.doc}\n")
-    rows = [
+    lines = [
         [
             spell_flag("env", param.name),
             str(param.spell(param.default)),
@@ -83,7 +83,7 @@ def _print_native_env(info: NativeInfo) -> None:
         ]
         for param in info.params
     ]
-    print_table("params", ["param", "default", "range", "meaning"], rows)
+    print_table("params", ["param", "default", "range", "meaning"], lines)
     print_table("metrics", ["metric", "meaning"], [[m.name, m.doc] for m in info.metrics])
 
 
@@ -96,21 +96,21 @@ def _print_python_env(spec: EnvSpec) -> None:
         params = inspect.signature(spec.entry_point).parameters
     except (TypeError, ValueError):  # C code may have no signature
         return
-    rows = []
+    lines = []
     for name, param in params.items():
         if name == "buf" or param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
             continue
         default = spec.kwargs.get(name, param.default)
         is_typed = param.annotation is not param.empty
-        rows.append(
+        lines.append(
             [
                 spell_flag("env", name),
                 "required" if default is param.empty else repr(default),
                 inspect.formatannotation(param.annotation) if is_typed else "",
             ]
         )
-    if rows:
-        print_table("params", ["param", "default", "type"], rows)
+    if lines:
+        print_table("params", ["param", "default", "type"], lines)
 
 
 def _take_picture(vecenv: VectorEnv, path: Path) -> None:
@@ -135,15 +135,15 @@ def _list_envs() -> int:
     from pufferlib.spaces import action_layout
     from pufferlib.vectorization import make
 
-    rows = []
+    lines = []
     for name in list_envs():
         info = infos().get(name)
         if info is None:
-            rows.append(["registered", name, "", "", "", ""])
+            lines.append(["registered", name, "", "", "", ""])
             continue
         with make(name, num_envs=1, num_workers=1) as vecenv:
             space = vecenv.observation_space
-            rows.append(
+            lines.append(
                 [
                     info.group,
                     name,
@@ -153,7 +153,7 @@ def _list_envs() -> int:
                     info.doc,
                 ]
             )
-    print_table("environments", ["group", "name", "obs", "actions", "agents", "about"], rows)
+    print_table("environments", ["group", "name", "obs", "actions", "agents", "about"], lines)
     print("\nfamilies:")
     forms = {
         "ocean": ("NAME", "the C envs above; also ocean-NAME and puffer_NAME"),

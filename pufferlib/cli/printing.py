@@ -18,7 +18,7 @@ def flush_output() -> None:
         raise
 
 
-def print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
+def print_table(title: str, headings: list[str], lines: list[list[str]]) -> None:
     """Print a table; only its last column wraps. Without any heading there is no header."""
     from rich.console import Console
     from rich.table import Table
@@ -29,8 +29,8 @@ def print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
     for heading in narrow:
         table.add_column(heading, no_wrap=True)  # names and ranges must be easy to copy
     table.add_column(last)
-    for row in rows:
-        table.add_row(*map(Text, row))
+    for line in lines:
+        table.add_row(*map(Text, line))
     Console().print(table)
 
 

@@ -17,6 +17,8 @@ from pufferlib.closing import Closing
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationLayout, Space, observation_layout
+from pufferlib.vectorization.actions import AgentIds
+from pufferlib.vectorization.creators import EnvCreator
 from pufferlib.vectorization.reset_observations import first_observations
 from pufferlib.vectorization.results import result_rows, truncations_in
 
@@ -79,7 +81,7 @@ class VectorEnv(Closing):
     num_workers: int = 1
     batches: int = 1  # parts of the slots; `recv` hands over one of them
     surplus_envs: int = 0  # further envs that step in the background
-    agent_ids: tuple[Any, ...] | None = None  # in slot order, where envs use dicts per agent
+    agent_ids: AgentIds = None  # in slot order, where envs use dicts per agent
     agent_cycle: int = 0  # slot n is agent n % agent_cycle of its env; 0: `agents_per_env`
     envs: Sequence[Any] = ()  # where they are in this process
     action_masks: NDArray[np.bool_] | None = None  # [slots, choices]
@@ -103,9 +105,7 @@ class VectorEnv(Closing):
     _observation_space: Space | None = None
     _action_space: Space | None = None
 
-    def __init__(
-        self, env_creator: Callable[[], Any] | None = None, num_envs: int | None = None
-    ) -> None:
+    def __init__(self, env_creator: EnvCreator | None = None, num_envs: int | None = None) -> None:
         if env_creator is None:
             return  # a subclass has envs of its own
         if num_envs is None:

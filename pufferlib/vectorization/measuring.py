@@ -6,7 +6,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from pufferlib.emulation import undisturbed
 from pufferlib.native import NativeCreator
 from pufferlib.spaces import ActionLayout, action_layout, action_values
 from pufferlib.vectorization.base import VectorEnv
-from pufferlib.vectorization.creators import pickled, unpickled
+from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
@@ -58,7 +58,7 @@ class Memory(NamedTuple):
     env: int
 
 
-def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int = 0) -> EnvCost:
+def measure_env(env_creator: EnvCreator, seconds: float = 0.5, seed: int = 0) -> EnvCost:
     """Create one env, step it with random actions for about `seconds`, and close it again.
 
     Other programs on the machine make no difference: where the env computes, the time that its
@@ -107,9 +107,7 @@ def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int 
     )
 
 
-def step_seconds(
-    env_creator: Callable[[], Any], seconds: float = 0.02, limit: float = 2.0
-) -> float:
+def step_seconds(env_creator: EnvCreator, seconds: float = 0.02, limit: float = 2.0) -> float:
     """Return the median seconds of a step: 0 where the env raises, inf where it is late.
 
     A copy of the creator makes the env, and it is closed afterwards; so neither the state that the
@@ -164,7 +162,7 @@ def measure_native(
     )
 
 
-def measure_memory(env_creator: Callable[[], Any], create_seconds: float) -> Memory:
+def measure_memory(env_creator: EnvCreator, create_seconds: float) -> Memory:
     """Start workers with one env and with more, each of which takes `create_seconds` to create."""
     extra = int(np.clip(1 / max(create_seconds, 1e-9), 1, _MAX_EXTRA_ENVS))
     few, more = (_worker_bytes(env_creator, count) for count in (1, 1 + extra))
@@ -180,7 +178,7 @@ def measure_native_memory(env_creator: NativeCreator, settings: Mapping[str, Any
     return Memory(few, max(0, more - few) // _NATIVE_ENVS)
 
 
-def _worker_bytes(env_creator: Callable[[], Any], num_envs: int) -> int:
+def _worker_bytes(env_creator: EnvCreator, num_envs: int) -> int:
     """Return the bytes of unshared memory of a worker with `num_envs` envs, after some steps."""
     with Multiprocessing(env_creator, num_envs, 1) as vecenv:
         vecenv.reset(seed=0)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_descriptors, has_workers, usable_cores
 from pufferlib.vectorization.buffered import other_process
-from pufferlib.vectorization.creators import pickled
+from pufferlib.vectorization.creators import EnvCreator, pickled
 from pufferlib.vectorization.failures import LostWorkerError, rebuilt
 from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
 from pufferlib.vectorization.processes.shared_memory import SharedRows
@@ -59,7 +59,7 @@ class Multiprocessing(WorkerVectorEnv):
 
     def __init__(
         self,
-        env_creator: Callable[[], Any],
+        env_creator: EnvCreator,
         num_envs: int,
         num_workers: int | None = None,
         envs_per_worker: int | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
 from pufferlib.vectorization.base import VectorEnv
 from pufferlib.vectorization.buffered import BufferedVectorEnv
-from pufferlib.vectorization.creators import Recipe
+from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.shard import Shard
 
 
@@ -29,9 +29,7 @@ class Serial(BufferedVectorEnv):
 
     backend = "serial"
 
-    def __init__(
-        self, env_creator: Callable[[], Any], num_envs: int, *, first_env: int = 0
-    ) -> None:
+    def __init__(self, env_creator: EnvCreator, num_envs: int, *, first_env: int = 0) -> None:
         if num_envs < 1:
             raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
         self.shard = Shard(env_creator, num_envs, first_env)

@@ -113,7 +113,7 @@ def test_layouts_stay_within_the_limit_of_envs() -> None:
     assert max(each.total_envs for each in native_layouts(cost(1e-7), 2, limit=512)) <= 512
 
 
-def test_a_number_of_envs_is_kept() -> None:
+def test_a_given_number_of_envs_is_kept() -> None:
     uneven = cost(5e-3, spread=2.5e-3)
     for layouts in (python_layouts(uneven, 2, 4, 12), native_layouts(cost(1e-7), 2, 4, 12)):
         assert len(layouts) > 2
@@ -135,7 +135,7 @@ def setup_of(agents: int = 1, **train: Any) -> TrialSetup:
     return TrialSetup(config, cost(1e-7, num_agents=agents), 2)
 
 
-def test_more_envs_than_the_config_has_must_keep_its_batch_and_horizon() -> None:
+def test_layouts_with_more_envs_keep_batch_and_horizon_of_the_config() -> None:
     # 16384 / 256 envs = 64 steps each: with twice as many they would be 32
     assert setup_of(batch_size=16384).most_envs(256, MANY) == 256
     # segments of 32, four of them in a row for each env: up to 1024 envs have one each
@@ -150,7 +150,7 @@ def test_more_envs_than_the_config_has_must_keep_its_batch_and_horizon() -> None
     assert setup_of(batch_size=16384).most_envs(256, 100) == 100
 
 
-def test_iterations_of_slow_envs_are_cut_to_the_time_there_is() -> None:
+def test_iterations_of_slow_envs_are_shortened() -> None:
     config = configs.Config(name="x", train=configs.TrainConfig(batch_size=4096), policy=TINY)
     with make("cartpole", 8) as vecenv:
         whole, *about = TrialSetup(config, cost(1e-6), 2).trainer(vecenv, 1.0)
@@ -200,7 +200,7 @@ def test_the_fewest_envs_of_the_fastest_are_chosen() -> None:
     assert choose(trials) is trials[1]
 
 
-def test_the_reason_is_what_was_measured() -> None:
+def test_the_reason_follows_from_the_measurement() -> None:
     slow = cost(1e-3, spread=5e-4, wait_share=0.8)
     serial, workers = trial("serial", 8, 100), trial("multiprocessing", 16, 190, 2)
     ready = trial("multiprocessing", 4, 400, 4, surplus=12)
@@ -290,7 +290,7 @@ def report_of(layout: Layout) -> Report:
     return Report("cartpole", 2, cost(1e-4), Memory(1, 1), [best], best, "why")
 
 
-def test_a_new_file_has_the_settings_and_where_they_come_from(tmp_path: Path) -> None:
+def test_a_new_file_has_the_settings_and_their_source(tmp_path: Path) -> None:
     path = tmp_path / "tuned.ini"
     write_settings(path, report_of(Layout("threads", 1024, 2)))
 
@@ -322,7 +322,7 @@ width = 3
 """
 
 
-def test_an_old_file_keeps_all_the_rest(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_other_settings(tmp_path: Path) -> None:
     path = tmp_path / "old.ini"
     path.write_text(OLD)
     write_settings(path, report_of(Layout("multiprocessing", 64, 2)))
@@ -338,7 +338,7 @@ def test_an_old_file_keeps_all_the_rest(tmp_path: Path) -> None:
     assert path.read_text() == first
 
 
-def test_keys_of_workers_become_comments_where_there_are_none(tmp_path: Path) -> None:
+def test_keys_of_workers_become_comments_without_workers(tmp_path: Path) -> None:
     path = tmp_path / "old.ini"
     path.write_text("[vec]\ntimeout = 5\n")
     write_settings(path, report_of(Layout("serial", 4)))
@@ -349,7 +349,7 @@ def test_keys_of_workers_become_comments_where_there_are_none(tmp_path: Path) ->
         assert vecenv.num_envs == 4
 
 
-def test_async_settings_make_what_was_tried(tmp_path: Path) -> None:
+def test_async_settings_make_the_measured_layout(tmp_path: Path) -> None:
     path = tmp_path / "tuned.ini"
     write_settings(path, report_of(Layout("multiprocessing", 2, 1, 2)))
 
@@ -359,7 +359,7 @@ def test_async_settings_make_what_was_tried(tmp_path: Path) -> None:
         assert (vecenv.num_envs, vecenv.surplus_envs, vecenv.num_workers) == (2, 2, 1)
 
 
-def test_a_file_that_is_no_ini_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_ini_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello\n")
     with pytest.raises(UsageError, match=r"notes\.txt:1"):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pufferlib.bench import bench_vec, vec, vec_loops
+from pufferlib.bench import bench_emulation, bench_vec, loops, vec
 from pufferlib.cli import main
 from pufferlib.errors import UsageError
 
 
 def test_a_busy_env_computes_for_its_seconds() -> None:
-    env = vec_loops.BusyEnv(2e-3)
+    env = loops.BusyEnv(2e-3)
     env.reset()
     start, worked = time.perf_counter(), time.thread_time()
     ends = [env.step(0)[2] for _ in range(20)]
@@ -22,16 +22,16 @@ def test_a_busy_env_computes_for_its_seconds() -> None:
     assert time.perf_counter() - start >= 20 * 2e-3
     assert time.thread_time() - worked > 0  # busy, not asleep
     assert not any(ends)
-    idle = vec_loops.BusyEnv(0)
+    idle = loops.BusyEnv(0)
     idle.reset()
     assert [idle.step(0)[2] for _ in range(200)].index(True) == 199
 
 
 def test_step_times_of_uneven_envs_follow_from_the_seed() -> None:
     def drawn(seed: int) -> list[float]:
-        env = vec_loops.UnevenEnv()
+        env = loops.UnevenEnv()
         env.reset(seed=seed)
-        return [float(env._rng.uniform(*vec_loops.UNEVEN_SECONDS)) for _ in range(5)]
+        return [float(env._rng.uniform(*loops.UNEVEN_SECONDS)) for _ in range(5)]
 
     assert drawn(1) == drawn(1)
     assert drawn(1) != drawn(2)
@@ -52,7 +52,7 @@ def test_loops_alternate_and_the_best_round_counts() -> None:
 
         return run
 
-    best = vec_loops.best_of(3, [loop("a", [1, 5, 2]), loop("b", [9, 3, 4])], seconds=0.02)
+    best = loops.best_of(3, [loop("a", [1, 5, 2]), loop("b", [9, 3, 4])], seconds=0.02)
     assert best == [5, 9]
     assert order == ["a", "b", *"ababab"]
 
@@ -113,7 +113,16 @@ def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     assert json.loads(json.dumps(result.to_dict()))["costs"][0]["cost_us"] == 0
 
 
-def test_bench_vec_wants_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_emulation_measures_a_box_and_a_dict() -> None:
+    result = bench_emulation(num_envs=4, seconds=0.1)
+
+    assert result.dict_of_four_us > result.box_discrete_us  # four parts cost more than one
+    assert (result.env, result.num_envs) == ("emulation", 4)
+    with pytest.raises(UsageError, match="`seconds` must be above 0, but got 0"):
+        bench_emulation(seconds=0)
+
+
+def test_bench_vec_needs_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="`seconds` must be above 0"):
         bench_vec(seconds=0)
     assert main(["bench", "vec", "--seconds", "0"]) == 2

@@ -1024,7 +1024,7 @@ def test_pictures_and_closing_reach_the_env() -> None:
         def close(self) -> None:
             closed.append(self)
 
-    with pufferlib.emulate(Drawn, num_envs=2) as vecenv:
+    with pufferlib.emulate(Drawn, num_envs=2, backend="serial") as vecenv:
         vecenv.reset(seed=0)
         picture = vecenv.render(1)
         assert picture is not None

@@ -50,7 +50,7 @@ static void test_a_best_arm_beyond_the_last_is_the_last(void) {
 }
 
 // 20,000 pulls of each arm: means have a deviation of 0.5 / 141 = 0.0035, so do the deviations.
-static void test_pays_have_the_mean_and_the_noise_that_are_asked_for(void) {
+static void test_pays_have_the_mean_and_the_noise_of_the_params(void) {
     for (int32_t arm = 0; arm < 4; arm++) {
         Rig rig = bandit_rig(20000, &(Setting){4, 2, 0.25, 0.5, 1});
         double sum = 0, squares = 0;
@@ -81,7 +81,7 @@ int main(void) {
     test_defaults_are_those_of_the_table();
     test_without_noise_each_arm_pays_its_mean();
     test_a_best_arm_beyond_the_last_is_the_last();
-    test_pays_have_the_mean_and_the_noise_that_are_asked_for();
+    test_pays_have_the_mean_and_the_noise_of_the_params();
     test_always_the_best_arm_is_perf_1();
     return CHECK_DONE();
 }

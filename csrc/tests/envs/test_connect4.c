@@ -160,7 +160,7 @@ static void test_the_script_does_not_open_a_win_above_its_stone(void) {
     }
 }
 
-static void test_the_script_leans_to_the_centre(void) {
+static void test_the_script_prefers_the_centre(void) {
     Rig rig = game_against(SCRIPTED, 0, 1);
     Connect4* env = env_of(&rig);
     int32_t counts[COLS] = {0};
@@ -172,7 +172,7 @@ static void test_the_script_leans_to_the_centre(void) {
     rig_destroy(&rig);
 }
 
-static void test_random_opponents_play_every_open_column_alike(void) {
+static void test_random_opponents_play_every_open_column_equally_often(void) {
     for (int32_t scripted = 0; scripted < 2; scripted++) {
         Rig rig = game_against(scripted ? SCRIPTED : RANDOM, 1, 1);
         Connect4* env = env_of(&rig);
@@ -256,7 +256,7 @@ static void test_in_self_play_the_loser_gets_its_loss_in_the_step_of_the_winning
     }
 }
 
-static void test_who_waits_sees_its_side_at_half_strength_and_has_one_action(void) {
+static void test_the_waiting_agent_sees_the_board_at_half_strength_and_has_one_action(void) {
     Rig rig = game_against(SELF, 0, 1);
     Connect4* env = env_of(&rig);
     LAY(env, 0, "......o", "x.....o");
@@ -282,12 +282,12 @@ int main(void) {
     test_the_script_wins_before_it_blocks();
     test_the_script_blocks_the_only_threat();
     test_the_script_does_not_open_a_win_above_its_stone();
-    test_the_script_leans_to_the_centre();
-    test_random_opponents_play_every_open_column_alike();
+    test_the_script_prefers_the_centre();
+    test_random_opponents_play_every_open_column_equally_often();
     test_a_win_ends_the_game_before_the_answer();
     test_a_full_board_without_four_is_a_draw();
     test_a_coin_decides_who_begins();
     test_in_self_play_the_loser_gets_its_loss_in_the_step_of_the_winning_move();
-    test_who_waits_sees_its_side_at_half_strength_and_has_one_action();
+    test_the_waiting_agent_sees_the_board_at_half_strength_and_has_one_action();
     return CHECK_DONE();
 }

@@ -48,7 +48,7 @@ static void test_lane_and_aim_earn_a_half_each(void) {
 }
 
 // Four steps: both right, lane alone, aim alone, neither.
-static void test_metrics_tell_the_parts_apart(void) {
+static void test_metrics_measure_lane_and_aim_separately(void) {
     Rig rig = hybrid_rig(1, 0.2, 4);
     for (int32_t i = 0; i < 4; i++) {
         const Hybrid* env = env_of(&rig, 0);
@@ -104,7 +104,7 @@ static void test_the_right_action_follows_from_the_observation_alone(void) {
 
 int main(void) {
     test_lane_and_aim_earn_a_half_each();
-    test_metrics_tell_the_parts_apart();
+    test_metrics_measure_lane_and_aim_separately();
     test_targets_are_everywhere();
     test_the_right_action_follows_from_the_observation_alone();
     return CHECK_DONE();

@@ -45,7 +45,7 @@ static double lstm_loss(int32_t rows, int32_t width, const float* sums, const fl
     return loss;
 }
 
-static void test_lstm(int32_t rows, int32_t width, bool resets) {
+static void test_lstm_gradients_match_finite_differences(int32_t rows, int32_t width, bool resets) {
     const int32_t n = rows * width;
     float *sums = floats(4 * n), *cell = floats(n), *weights = floats(3 * n);
     float* kept = resets ? floats(rows) : NULL;
@@ -71,7 +71,7 @@ static void test_lstm(int32_t rows, int32_t width, bool resets) {
     free(after), free(tanh_cell), free(grad_gates), free(grad_cell);
 }
 
-static void test_gru_and_mingru_stay_inside(int32_t rows, int32_t width) {
+static void test_gru_and_mingru_stay_inside_their_arrays(int32_t rows, int32_t width) {
     const int32_t n = rows * width, horizon = 3;
     float *x = floats(3 * n), *m = floats(3 * n), *h = floats(n), *kept = floats(rows);
     float *gates = floats(3 * n), *out = floats(n), *next = floats(n), *candidate = floats(n);
@@ -94,7 +94,7 @@ static void test_gru_and_mingru_stay_inside(int32_t rows, int32_t width) {
     free(grad_start), free(resets);
 }
 
-static void test_what_is_no_number_is_cast_to_none(void) {
+static void test_infinite_sums_saturate_and_nan_stays_nan(void) {
     float gates[4] = {NAN, INFINITY, -INFINITY, 1e38f}, cell = 1, hidden, next, after, tanh_cell;
     puf_lstm_forward(1, 1, gates, &cell, NULL, &hidden, &next, &after, &tanh_cell);
     CHECK(isnan(gates[0]) && gates[1] == 1 && gates[2] == -1 && gates[3] == 1);
@@ -104,10 +104,10 @@ static void test_what_is_no_number_is_cast_to_none(void) {
 int main(void) {
     const int32_t widths[] = {1, 3, 16, 33};
     for (int32_t i = 0; i < 4; i++) {
-        test_lstm(2, widths[i], false);
-        test_lstm(3, widths[i], true);
-        test_gru_and_mingru_stay_inside(2, widths[i]);
+        test_lstm_gradients_match_finite_differences(2, widths[i], false);
+        test_lstm_gradients_match_finite_differences(3, widths[i], true);
+        test_gru_and_mingru_stay_inside_their_arrays(2, widths[i]);
     }
-    test_what_is_no_number_is_cast_to_none();
+    test_infinite_sums_saturate_and_nan_stays_nan();
     return CHECK_DONE();
 }

@@ -1,4 +1,4 @@
-// Barriers, with threads in barrier of processes: only the shared memory matters.
+// Barriers, with threads in place of processes: only the shared memory matters.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

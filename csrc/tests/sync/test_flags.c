@@ -1,4 +1,4 @@
-// Flags: every turn arrives, whoever was asleep when it came, and a worker may die anywhere.
+// Flags: every turn arrives, even at sleepers, and a worker may die at any instruction.
 //
 // Threads stand for processes, and real ones are killed at the end. The file under test is
 // included, so that a worker can also die between two of its stores.
@@ -29,7 +29,7 @@ enum { MAX_WORKERS = 8, PATIENCE_MS = 20000 };  // nothing here takes a thousand
 // order.
 typedef struct {
     PufFlags* flags;
-    int life[2];  // a pipe that nobody writes to
+    int life[2];  // a pipe without writes
     int32_t num_workers;
     int32_t rows[MAX_WORKERS];  // plain on purpose: without an order TSan objects
 } Rig;
@@ -102,7 +102,8 @@ static void* work(void* context) {
     return NULL;
 }
 
-static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spin_us, bool delays) {
+static void test_every_turn_is_started_and_finished(int32_t num_workers, int32_t spin_us,
+                                                    bool delays) {
     enum { ROUNDS = 400 };
     Rig rig;
     make_rig(&rig, num_workers);
@@ -135,7 +136,7 @@ static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spi
 }
 
 // Some workers are always under way, as with surplus envs: the parent goes on with those done.
-static void test_the_first_that_are_done_are_enough(int32_t spin_us) {
+static void test_a_wait_returns_when_count_workers_are_done(int32_t spin_us) {
     enum { WORKERS = 6, WANTED = 2, ROUNDS = 100 };
     Rig rig;
     make_rig(&rig, WORKERS);
@@ -179,7 +180,7 @@ static void test_the_first_that_are_done_are_enough(int32_t spin_us) {
     free_rig(&rig);
 }
 
-static void test_ready_tells_the_order_in_which_they_finished(void) {
+static void test_ready_lists_workers_in_the_order_they_finished(void) {
     Rig rig;
     make_rig(&rig, 5);
     // any order of finishing, also when the counter of finishes wraps around
@@ -297,7 +298,7 @@ static void test_spinning_follows_the_waits(void) {
 
 // ---- Whatever else ends a wait ------------------------------------------------------------------
 
-static void test_a_wait_ends_at_its_time(void) {
+static void test_a_wait_times_out(void) {
     Rig rig;
     make_rig(&rig, 2);
     start(&rig, 0);
@@ -312,7 +313,7 @@ static void test_a_wait_ends_at_its_time(void) {
     free_rig(&rig);
 }
 
-static void test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first(void) {
+static void test_a_readable_descriptor_ends_a_wait_but_a_turn_takes_precedence(void) {
     Rig rig;
     make_rig(&rig, 1);
     start(&rig, 0);
@@ -367,7 +368,7 @@ static void test_a_call_lets_a_worker_read_at_once(void) {
     free_rig(&rig);
 }
 
-static void test_a_wake_up_from_before_is_no_turn(void) {
+static void test_a_stale_wake_up_is_not_a_turn(void) {
     Rig rig;
     make_rig(&rig, 1);
     atomic_fetch_add(&rig.flags->starts, 3);
@@ -381,14 +382,14 @@ static void test_a_wake_up_from_before_is_no_turn(void) {
 static void hear(int number) { (void)number; }
 
 typedef struct {
-    pthread_t who;
+    pthread_t target;
     atomic_bool done;
 } Disturbance;
 
 static void* disturb(void* context) {
     Disturbance* it = context;
     while (!atomic_load(&it->done)) {
-        pthread_kill(it->who, SIGUSR1);
+        pthread_kill(it->target, SIGUSR1);
         usleep(500);
     }
     return NULL;
@@ -400,7 +401,7 @@ static void test_a_signal_interrupts_a_wait(void) {
     Rig rig;
     make_rig(&rig, 1);
     start(&rig, 0);
-    Disturbance it = {.who = pthread_self()};
+    Disturbance it = {.target = pthread_self()};
     pthread_t thread;
     pthread_create(&thread, NULL, disturb, &it);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_INTERRUPTED);
@@ -418,7 +419,7 @@ static void test_a_signal_interrupts_a_wait(void) {
 
 // ---- Death --------------------------------------------------------------------------------------
 
-static void test_a_turn_can_be_taken_from_the_dead(void) {
+static void test_a_turn_can_be_revoked_from_a_dead_worker(void) {
     Rig rig;
     make_rig(&rig, 3);
     for (int32_t i = 0; i < 3; i++) start(&rig, i);
@@ -430,7 +431,7 @@ static void test_a_turn_can_be_taken_from_the_dead(void) {
     int32_t out[3];
     CHECK(puf_flags_ready(rig.flags, ALL, 3, out) == 2);
     CHECK(out[0] == 2 && out[1] == 0);
-    puf_flags_revoke(rig.flags, 2);  // it had given it back: only what it said is forgotten
+    puf_flags_revoke(rig.flags, 2);  // it had finished: only its status is cleared
     CHECK(puf_flags_status(rig.flags, 2) == 0);
     CHECK(puf_flags_ready(rig.flags, ALL, 3, out) == 2);
     CHECK(out[0] == 2 && out[1] == 0);
@@ -447,7 +448,7 @@ static void test_a_worker_may_die_between_two_stores(int32_t stores) {
         if (stores > 0) atomic_store(&dying->status, 1);
         if (stores > 1) atomic_store(&dying->order, atomic_fetch_add(&rig.flags->tickets, 1));
         if (stores > 2) atomic_store(&dying->turn, 0);
-        if (stores > 3) atomic_fetch_add(&rig.flags->finished, 1);  // and wakes nobody
+        if (stores > 3) atomic_fetch_add(&rig.flags->finished, 1);  // without a wake-up
         Part part = {&rig, 1, 1, 0, 99u + (unsigned)round, 0};
         rig.rows[1] = 0;
         pthread_t thread;
@@ -463,7 +464,7 @@ static void test_a_worker_may_die_between_two_stores(int32_t stores) {
     free_rig(&rig);
 }
 
-static void test_who_takes_the_place_of_a_sleeper_is_woken(void) {
+static void test_a_worker_that_replaces_a_dead_sleeper_is_woken(void) {
     Rig rig;
     make_rig(&rig, 1);
     atomic_store(&rig.flags->workers[0].asleep, 1);  // killed in its sleep
@@ -543,25 +544,25 @@ int main(void) {
     static const int32_t spin_us[] = {0, 50, 5000};
     for (size_t s = 0; s < 3; s++) {
         for (int32_t workers = 1; workers <= MAX_WORKERS; workers *= 2) {
-            test_every_turn_goes_there_and_back(workers, spin_us[s], false);
-            test_every_turn_goes_there_and_back(workers, spin_us[s], true);
+            test_every_turn_is_started_and_finished(workers, spin_us[s], false);
+            test_every_turn_is_started_and_finished(workers, spin_us[s], true);
         }
-        test_the_first_that_are_done_are_enough(spin_us[s]);
+        test_a_wait_returns_when_count_workers_are_done(spin_us[s]);
     }
-    test_ready_tells_the_order_in_which_they_finished();
+    test_ready_lists_workers_in_the_order_they_finished();
     test_the_count_of_finishes_may_wrap_around();
     test_one_wake_up_serves_all_workers_of_other_cores_and_one_the_parent();
     test_workers_of_this_core_are_woken_last();
     test_spinning_follows_the_waits();
-    test_a_wait_ends_at_its_time();
+    test_a_wait_times_out();
     test_a_call_lets_a_worker_read_at_once();
-    test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first();
-    test_a_wake_up_from_before_is_no_turn();
+    test_a_readable_descriptor_ends_a_wait_but_a_turn_takes_precedence();
+    test_a_stale_wake_up_is_not_a_turn();
     test_a_signal_interrupts_a_wait();
-    test_a_turn_can_be_taken_from_the_dead();
+    test_a_turn_can_be_revoked_from_a_dead_worker();
     for (int32_t stores = 0; stores <= 4; stores++)
         test_a_worker_may_die_between_two_stores(stores);
-    test_who_takes_the_place_of_a_sleeper_is_woken();
+    test_a_worker_that_replaces_a_dead_sleeper_is_woken();
     for (unsigned seed = 0; seed < 40; seed++) test_a_killed_process_ends_every_wait(seed);
     test_progress_is_seen_by_the_parent();
     return CHECK_DONE();

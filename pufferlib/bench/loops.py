@@ -1,4 +1,4 @@
-"""What `puffer bench vec` runs: envs of a known cost, and loops over them that measure a rate."""
+"""What benchmarks run: envs of a known cost, and loops over them that measure a rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-from numpy.typing import NDArray
 
 from pufferlib.vectorization import Multiprocessing, VectorEnv
 
@@ -20,24 +19,23 @@ EPISODE_LENGTH = 200
 UNEVEN_SECONDS = (1e-3, 10e-3)
 ROUND_SECONDS = 0.03
 
-Observation: TypeAlias = NDArray[np.float32]
-Step: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
+Reset: TypeAlias = tuple[Any, dict[str, Any]]  # an observation of any space, and the info
+Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 Run: TypeAlias = Callable[[int], float]  # makes a number of calls, returns a rate per second
 
 
-class BusyEnv(gymnasium.Env[Observation, np.int64]):
-    """An env whose step keeps a core busy for `seconds`, and does nothing else."""
+class BusyEnv(gymnasium.Env[Any, np.int64]):
+    """An env whose step keeps a core busy for `seconds`; its observation never changes."""
 
-    def __init__(self, seconds: float) -> None:
-        self.observation_space, self.action_space = Box(-1, 1, (4,), np.float32), Discrete(2)
-        self._seen = np.zeros(4, dtype=np.float32)
+    def __init__(self, seconds: float, space: gymnasium.Space[Any] | None = None) -> None:
+        self.observation_space = space or Box(-1, 1, (4,), np.float32)
+        self.action_space = Discrete(2)
+        self._seen = self.observation_space.sample()
         self._tick, self._seconds = 0, seconds
         if not seconds:
             self.step = self._idle  # type: ignore[method-assign]
 
-    def reset(
-        self, *, seed: int | None = None, options: Any = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Reset:
         self._tick = 0
         return self._seen, {}
 
@@ -61,9 +59,7 @@ class UnevenEnv(BusyEnv):
         super().__init__(UNEVEN_SECONDS[0])
         self._rng = np.random.default_rng(0)
 
-    def reset(
-        self, *, seed: int | None = None, options: Any = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Reset:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         return super().reset(seed=seed)

@@ -65,7 +65,7 @@ def test_their_log_is_that_of_one(results: dict[Any, Any], kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["normalised", "memory", "self-play", "self-play memory"])
-def test_one_process_goes_on_from_the_checkpoint_of_two(results: dict[Any, Any], kind: str) -> None:
+def test_one_process_resumes_from_the_checkpoint_of_two(results: dict[Any, Any], kind: str) -> None:
     weights = []
     for name in ("one", "two"):
         trainer = distributed_run.trainer_of(kind)
@@ -101,7 +101,9 @@ def test_options_that_differ_are_named_in_all_processes(
         )
 
 
-def test_so_are_slots_and_policies_that_differ(complaints: list[dict[str, str]]) -> None:
+def test_processes_with_other_slots_or_policies_are_refused(
+    complaints: list[dict[str, str]],
+) -> None:
     for told in complaints:
         assert "same `slots`, but rank 0 has 8 and rank 1 has 4." in told["slots"]
         assert "same `batch_size`, but rank 0 has 512 and rank 1 has 96." in told["batch_size"]
@@ -135,7 +137,7 @@ def test_each_segment_of_all_processes_belongs_to_one_of_them() -> None:
     assert own == [[0, 7], [3]]
 
 
-def test_what_does_not_divide_is_told() -> None:
+def test_a_total_that_does_not_divide_is_refused() -> None:
     with pytest.raises(UsageError, match="`batch_size` must be a multiple of the 4 processes"):
         World(0, 4).share_of(10, "batch_size")
 

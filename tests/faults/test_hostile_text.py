@@ -160,7 +160,7 @@ def test_a_checkpoint_cannot_write_to_the_terminal(change: Any, said: str) -> No
         trainer = PuffeRL(env, batch_size=64, device="cpu", dashboard="off")
         trainer.save_checkpoint(path)
         saved = checkpoint.load(path)
-        checkpoint.save(path, *change(saved.tensors, saved.facts))
+        checkpoint.save(path, *change(saved.tensors, saved.values))
         with pytest.raises(CheckpointError, match=said) as caught:
             trainer.load_checkpoint(path)
         assert_harmless(str(caught.value))

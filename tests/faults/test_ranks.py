@@ -71,7 +71,7 @@ def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int)
         process.communicate()
 
 
-def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_restart_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     words = ["--train.num-iterations=60", "--train.checkpoint-interval=10"]
     process = started(tmp_path, *words, restarts=3)  # gloo may fail to connect on a busy machine
     try:

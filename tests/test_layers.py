@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 # From the bottom up. A module may import from lower lines only; a folder counts as one module.
 LAYERS = [
     {"errors", "files"},
+    {"closing"},
     {"config", "spaces"},
     {"buffers", "system"},
     {"episodes"},
@@ -41,7 +42,7 @@ RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 TORCH_LINE = RANK["distributed"]
 
 # Calls that must reach up, inside of a function: what they make lies above them.
-MAY_REACH_UP = {("registry", "vectorization"), ("registry", "integrations")}
+MAY_REACH_UP = {("registry", "integrations")}
 MAY_IMPORT_CORE = {"native"}
 MAY_NAME_SPACES = {"spaces", "native", "bench"}  # the latter two build some of their own
 TORCH_IN_FUNCTIONS_ONLY = {"cli", "bench", "__init__", "__main__"}

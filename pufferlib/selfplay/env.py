@@ -70,7 +70,7 @@ class SelfPlay(VectorEnv):
         if not 0 <= latest_share <= 1:
             raise UsageError(f"`latest_share` must be between 0 and 1, but got {latest_share}.")
         self._inner = env
-        self.name = env.name
+        self.name, self.backend = env.name, env.backend
         self.num_envs, self.num_workers = env.num_envs, env.num_workers
         self.agents_per_env = env.agents_per_env // 2
         self.agent_cycle = env.agents_per_env  # slot n is agent n % agent_cycle of its env
@@ -129,9 +129,8 @@ class SelfPlay(VectorEnv):
 
     def place(self, first_env: int) -> bool:
         """Use the seeds and games of the envs from `first_env` on in a larger vector."""
-        self._games.first_env = first_env  # also where the inner env has no fixed place
-        place = getattr(self._inner, "place", None)
-        return place is not None and bool(place(first_env))
+        self._games.first_env = first_env  # also where the inner env keeps its own seeds
+        return self._inner.place(first_env)
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._inner.reset(seed=self._take_seed(seed))

@@ -33,8 +33,8 @@ class Minibatch(NamedTuple):
     action_masks: Tensor | None
     state: RecurrentState
     agent_ids: Tensor  # [M]
-    weights: Tensor | None = None  # [M, 1], where segments were not drawn alike
-    moments: Tensor | None = None  # [3], of the advantages of all processes, where there are others
+    weights: Tensor | None = None  # [M, 1], for prioritised segments
+    moments: Tensor | None = None  # [4], of the advantages of all processes, if there are several
 
     @property
     def size(self) -> float | Tensor:
@@ -68,8 +68,8 @@ def minibatches(
 ) -> Iterator[Minibatch]:
     """Yield all segments or steps in random order, in `shape.minibatches` parts.
 
-    With several processes the parts are those of all of them, drawn alike everywhere, and each
-    process gets what is its own, which may be nothing.
+    With several processes the parts are drawn from all of them, and each process yields its own
+    share of each part.
     """
     per_segment = shape.horizon if shape.by_step else 1
     total = len(advantages) * per_segment * world.size
@@ -94,14 +94,14 @@ def prioritised_minibatches(
     alpha: float,
     beta: float,
 ) -> Iterator[Minibatch]:
-    """Yield `shape.minibatches` parts of equal size, with large advantages more often.
+    """Yield `shape.minibatches` parts of equal size, preferring large advantages.
 
     A segment or step is drawn, with replacement, with odds of its mean |advantage| to the power of
     `alpha`. Its weight, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted
     mean over a minibatch is that over the rollout, on average (Schaul et al. 2016).
     """
     per_segment = shape.horizon if shape.by_step else 1
-    # drawn on the CPU, like every order: the same whatever the device
+    # drawn on the CPU, like every order, so that it does not depend on the device
     sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
     sizes = rollout.join_units(sizes, world)
     odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
@@ -145,7 +145,7 @@ def take(
     initial: RecurrentState,
     by_step: bool = False,
 ) -> Minibatch:
-    """Return the segments whose numbers are `chosen`, or steps of them as segments of one step."""
+    """Return the chosen segments, or the chosen steps as segments of one step."""
 
     def pick(part: Tensor) -> Tensor:
         return _picked(part, chosen, by_step)

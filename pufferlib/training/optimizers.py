@@ -25,7 +25,7 @@ _HIDDEN = 16  # a matrix narrower than this reads inputs or makes outputs
 class Adam(torch.optim.Optimizer):
     """Adam (Kingma & Ba 2015), all parameters in one kernel where there is one.
 
-    One count of updates serves all parameters. Those without a gradient stay as they are.
+    One count of updates serves all parameters. Parameters without a gradient do not change.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class Muon(Adam):
 def hidden_matrices(policy: nn.Module) -> list[nn.Parameter]:
     """Return the trained matrices between hidden layers.
 
-    Inputs, heads and look-up tables are none: one of their sides is short, or their rows are used
-    one at a time.
+    Input layers, heads and look-up tables do not count: one of their sides is short, or their rows
+    are used one at a time.
     """
     tables = {
         id(module.weight)
@@ -205,7 +205,7 @@ def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 def _sound(grad: Tensor, scale: Tensor | None, veto: Tensor | None) -> Tensor:
-    """Return the gradient over `scale`, zeros under a veto: nan times 0 would still be nan."""
+    """Return the gradient over `scale`, zeros under a veto (nan times 0 is nan)."""
     if scale is not None:
         grad = grad / scale
     return grad if veto is None else grad.where(veto == 0, 0.0)

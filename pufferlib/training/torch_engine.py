@@ -176,7 +176,7 @@ class TorchEngine(Engine):
 
     @torch.no_grad()
     def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
-        """Return how much likelier the present policy makes each action of the rollout, [S, T]."""
+        """Return the probability ratio of each action, current policy over rollout, [S, T]."""
         initial = rollout.initial_state()
         numbers = torch.arange(len(rollout.values), device=self.device)
         ratios = []
@@ -212,16 +212,16 @@ class TorchEngine(Engine):
         return torch.cat((losses, norm.view(1)))
 
     def _sum_losses(self, rows: list[Tensor]) -> None:
-        """Replace what this process has of the losses of updates by what all have together."""
+        """Replace the losses of this process by those of all processes together."""
         if self.world.size > 1:
             losses = self.world.sum_(torch.stack(rows)[:, : len(LOSSES)].contiguous())
             for row, own in zip(rows, losses, strict=True):
                 row[: len(LOSSES)] = own
 
     def gradients(self, minibatch: Minibatch, now: Schedule) -> Tensor:
-        """Leave the gradients of the minibatch's loss in the parameters; return its LOSSES.
+        """Set the gradients of the parameters to those of the minibatch; return its LOSSES.
 
-        With several processes both are this one's part of what all have together.
+        With several processes both are this process's share of the sum over all of them.
         """
         pieces = self.config.gradient_accumulation
         for parameter in self.parameters:
@@ -265,7 +265,7 @@ class TorchEngine(Engine):
         )
 
     def outputs(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the present policy says: log-probabilities, entropies, values, all [M*T]."""
+        """Return log-probabilities, entropies and values of the current policy, all [M*T]."""
         with self._autocast():
             output = policy_sequence(
                 self.runner,
@@ -286,7 +286,7 @@ class TorchEngine(Engine):
         return logprobs, entropy, output.value.float()
 
     def _step(self) -> Tensor:
-        """Clip the gradients, let the optimizer use them if they are finite; return their norm."""
+        """Clip the gradients and make an update unless they are non-finite; return their norm."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))).float()
         limit = self.config.max_grad_norm
@@ -299,7 +299,7 @@ def _backward(loss: Tensor) -> None:
     if not loss.requires_grad:
         raise UsageError(
             "`forward` must return tensors that depend on the parameters, but no gradient reaches "
-            "those. Try it without `torch.no_grad()` and `detach()`."
+            "them. Try `forward` without `torch.no_grad()` and `detach()`."
         )
     loss.backward()  # type: ignore[no-untyped-call]
 

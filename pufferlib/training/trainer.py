@@ -6,7 +6,7 @@
         trainer.train()         # advantages, then minibatches of loss and update
         trainer.mean_and_log()  # numbers to loggers and dashboard
 
-A run can be saved between any two iterations, and goes on from there bit for bit.
+A run can be saved between any two iterations. It continues from there bit for bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from torch import nn
 
 from pufferlib import config as configs
 from pufferlib import native
+from pufferlib.closing import Closing
 from pufferlib.config import TrainConfig, batch_shape, complete_options
 from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.distributed.world import SlotGenerator, World, join_world
@@ -51,20 +51,20 @@ from pufferlib.training.state import TrainState
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
-# what each process of a run may choose for itself
+# options that may differ between the processes of a run
 _OWN_OPTIONS = {"device", "torch_threads", "run_dir", "dashboard"}
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
 
 
-class PuffeRL:
+class PuffeRL(Closing):
     """Trains `policy` on `env` with PPO. Keywords are the fields of `config.TrainConfig`.
 
-    The trainer owns the stepping of `env` from here on; the caller still closes both. `policy=None`
-    builds one that fits the spaces. The seed is given to the env unless one is held already.
+    The trainer steps `env` from here on; the caller closes both. `policy=None` builds the default
+    policy for the spaces. The env gets `seed`, unless `env.seed` was called before.
 
-    Options that are left unset come from the ini of the env's name, if this package has one, as in
-    `puffer train`; else they follow from the number of slots (see `batches`). `adjusted` names
-    those that differ from the defaults shown here. Without a budget (`total_timesteps` or
+    Unset options come from the ini of the env's name, if this package has one, as in `puffer
+    train`; else they are adjusted to the number of slots (`config.complete_options`). `adjusted`
+    names those that differ from the defaults shown here. Without a budget (`total_timesteps` or
     `num_iterations`) the learning rate stays constant.
     """
 
@@ -151,11 +151,10 @@ class PuffeRL:
 
     @property
     def env(self) -> VectorEnv:
-        """What is trained on; another of the same spaces may take its place between iterations.
+        """The env of the run. Another one with the same spaces can be set between iterations.
 
-        So a curriculum goes from task to task with weights, optimizer, counters and schedule as
-        they are, and with the pool of self-play. Its episodes begin anew. The caller closes the old
-        one and the new one.
+        So a curriculum moves from task to task: weights, optimizer, counters, schedule and the pool
+        of self-play stay, and the new env starts new episodes. The caller closes both envs.
         """
         return self._env
 
@@ -176,7 +175,7 @@ class PuffeRL:
         self._last_evaluate = self._last_log = time.perf_counter()
 
     def _begin_on(self, env: VectorEnv) -> Carry:
-        """Make what depends on the number of slots, and start the first episodes."""
+        """Create all that depends on the number of slots, and start the first episodes."""
         self._env, self.self_play = env, self_play_of(env)
         self.world.agree({"slots": env.num_agents})
         self.engine.begin_on(env, self.spaces, self.shape)
@@ -194,8 +193,8 @@ class PuffeRL:
     def evaluate(self) -> dict[str, float]:
         """Collect one rollout; return statistics of the last episodes.
 
-        They are those of the last rollouts that have 100 together, see `EpisodeWindow`; `episodes`
-        is the number that ended in this rollout.
+        The window is the last rollouts with 100 episodes together (`EpisodeWindow`). `episodes` is
+        the number that ended in this rollout.
         """
         self.state.has_rollout = False
         if self.self_play is not None:
@@ -223,8 +222,8 @@ class PuffeRL:
         if self.done and self.config.anneal_lr and not self._has_warned_of_budget:
             self._has_warned_of_budget = True
             warnings.warn(
-                f"the budget of {self.num_iterations * self.config.batch_size} steps is spent, and "
-                "the learning rate has fallen to 0: nothing is learned from here on. Try a larger "
+                f"the budget of {self.num_iterations * self.config.batch_size} steps is spent and "
+                "the learning rate is 0: further updates change nothing. Try a larger "
                 "`total_timesteps`, or anneal_lr=False.",
                 UserWarning,
                 stacklevel=2,
@@ -251,7 +250,7 @@ class PuffeRL:
         return dict(self._loss_log)
 
     def mean_and_log(self) -> dict[str, float]:
-        """Join the numbers of this iteration, hand them to loggers and dashboard, return them."""
+        """Return all numbers of this iteration, after passing them to loggers and dashboard."""
         now = time.perf_counter()
         elapsed, self._last_log = now - self._last_log, now
         spans = self._profiler.drain()
@@ -278,7 +277,7 @@ class PuffeRL:
         return log
 
     def _note_episodes(self) -> None:
-        """Add the episodes that ended in the rollout, of all processes, to the window."""
+        """Add the episodes that ended in this rollout, in all processes, to the window."""
         window, rollout = self.state.episodes, self.rollout
         ended = window.all_ended
         if not ended:
@@ -294,7 +293,7 @@ class PuffeRL:
         window.add(joined)
 
     def _prepare_rollout(self) -> None:
-        """Scale, normalise and clip what the envs gave, as the policy is to be trained on it."""
+        """Scale, normalise and clip rewards; update the statistics of observations."""
         config, rollout = self.config, self.rollout
         rewards = rollout.rewards
         if config.reward_scale != 1.0:
@@ -310,22 +309,24 @@ class PuffeRL:
             self.observation_norm.learn()
 
     def _note_fault(self, fault: str | None) -> None:
-        """Stop for what is not finite, or say it once, as `on_nan` wants it."""
+        """Raise on a non-finite number, or warn once, as `on_nan` says."""
         if fault is None:
             return
-        told = f"{fault}, iteration {self.iteration + 1}."
+        message = f"{fault}, iteration {self.iteration + 1}."
         if self.config.on_nan == "stop":
-            raise NonFiniteError(f"{told} Try a lower learning_rate, or `puffer check` on the env.")
+            raise NonFiniteError(
+                f"{message} Try a lower learning_rate, or `puffer check` on the env."
+            )
         if not self._has_warned:
             self._has_warned = True
-            message = f"{told} What it spoils is skipped, now and from here on."
+            message += " The updates that it affects are skipped, now and later."
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     # ---- Schedule --------------------------------------------------------------------------------
 
     @property
     def learning_rate(self) -> float:
-        """Step size before annealing; a new value counts from the next update on."""
+        """Step size before annealing; a new value takes effect at the next update."""
         return self.state.learning_rate
 
     @learning_rate.setter
@@ -360,9 +361,9 @@ class PuffeRL:
 
     @property
     def is_settled(self) -> bool:
-        """Whether scores can be compared: at first only short episodes have ended.
+        """Whether scores are comparable: every slot has ended an episode, and 100 ended in all.
 
-        By then every slot has ended one, and 100 have ended in all.
+        Before that, only short episodes have ended.
         """
         return self.state.episodes.is_settled
 
@@ -391,13 +392,13 @@ class PuffeRL:
         deterministic: bool = True,
         action_masks: Any = None,
     ) -> tuple[np.ndarray[Any, Any], RecurrentState]:
-        """Return actions for observations as the env gives them, and the next state.
+        """Return actions for observations as the env gives them, and the next recurrent state.
 
-        Those of a Dict or Tuple space may be flat rows or values of the space. One observation
-        without a batch gets one action; states have a batch always. Actions are rows that `step`
-        of the env takes. `action_masks` are false for what is illegal, one row for each
-        observation. The policy is asked in eval mode; pass the state on, and None at the beginning
-        of an episode.
+        Observations of a Dict or Tuple space may be flat rows or values of the space. A single
+        observation without a batch dimension gets a single action; states always have a batch
+        dimension. `env.step` takes the actions. `action_masks` has a row for each observation,
+        false for illegal actions. The policy runs in eval mode. Pass the state to the next call,
+        and None at the beginning of an episode.
         """
 
         agent_ids = self.env.agent_ids
@@ -406,25 +407,25 @@ class PuffeRL:
         )
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
-        """Write all that the run needs to go on to one file, atomically.
+        """Write the whole run to one file, atomically.
 
         `metadata` is any JSON value, with numbers of NumPy and torch; `load_checkpoint` returns it.
         """
         saving.save(self, path, metadata)
 
     def load_checkpoint(self, path: str | Path, weights_only: bool = False) -> Any:
-        """Take over what `save_checkpoint` wrote for the same policy; return its metadata.
+        """Restore what `save_checkpoint` wrote for the same policy; return its metadata.
 
-        The run continues where it was: weights, optimizer, counters and random numbers, and the
-        envs where they could give their state. With `weights_only` the policy plays as it did then
-        (its weights, and the statistics of `norm_obs`), and all else stays as it is. A file that
-        does not fit changes nothing. Nothing in it is executed.
+        The run continues where it was: weights, optimizer, counters, random generators, and the
+        envs if they have snapshots. With `weights_only` only the policy is restored: its weights
+        and the statistics of `norm_obs`. A file that does not fit changes nothing. Nothing in the
+        file is executed.
         """
         return saving.load(self, path, weights_only)
 
     @property
     def dashboard(self) -> Dashboard:
-        """The display of this run, begun when first asked for."""
+        """The display of this run, created at first use."""
         if self._dashboard is None:
             self._dashboard = make_dashboard(
                 self.config.dashboard if self.world.is_first else "off",
@@ -439,34 +440,25 @@ class PuffeRL:
                 slots = self.env.num_agents * self.world.size
                 sizes = ", ".join(self.adjusted)
                 self._dashboard.remark(f"adjusted to {slots} slots: {sizes}")
+            if self.engine.fallback:
+                self._dashboard.remark(f"engine {self.engine.name} ({self.engine.fallback})")
             if self.config.rounded_budget:
                 self._dashboard.remark(self.config.rounded_budget)
         return self._dashboard
 
     def finish(self, paths: Mapping[str, str] | None = None, commands: Sequence[str] = ()) -> None:
-        """Show the summary of a run that went well, with what to type next, then close."""
+        """Show the summary of the run and the commands to type next, then close."""
         self.dashboard.finish(paths, commands)
         self.close()
 
     def close(self) -> None:
-        """Give the terminal back and close the loggers. Safe to call twice; `env` stays open."""
+        """Release the terminal and close the loggers. Safe to call twice; `env` stays open."""
         if self._closed:
             return
         self._closed = True
         if self._dashboard is not None:
             self._dashboard.close()
         self._logger.close()
-
-    def __enter__(self) -> PuffeRL:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _start_env(self) -> Carry:
         seed = getattr(self.env, "_next_seed", None)  # a user's subclass may not call __init__
@@ -479,7 +471,7 @@ class PuffeRL:
         return begin(self.env, self.device)
 
     def _set_threads(self) -> None:
-        """Give torch as many CPU threads as pay off, for the whole process."""
+        """Set the number of torch's CPU threads, for the whole process."""
         if self.config.torch_threads is not None:
             torch.set_num_threads(self.config.torch_threads)
         elif self.device.type == "cpu" and self.num_parameters < _SMALL_POLICY:
@@ -487,7 +479,7 @@ class PuffeRL:
 
 
 def _signature() -> inspect.Signature:
-    """Spell out the options of TrainConfig, so that help() and editors show them."""
+    """Return the signature with the options of TrainConfig, for help() and editors."""
     own = inspect.signature(PuffeRL.__init__)
     given = [part for part in own.parameters.values() if part.kind is not part.VAR_KEYWORD]
     options = [
@@ -513,7 +505,7 @@ def _check_env(env: Any) -> None:
 def _check_policy(policy: Any) -> None:
     if isinstance(policy, loading.LoadedPolicy):
         raise UsageError(
-            "`policy` must be a module to train, but got what `load` returned. Try its `policy`, "
+            "`policy` must be a module to train, but got the result of `load`. Try its `policy`, "
             "or `load_checkpoint(path, weights_only=True)`, which keeps statistics too."
         )
     if policy is None or isinstance(policy, nn.Module):
@@ -529,12 +521,12 @@ def _check_policy(policy: Any) -> None:
 
 
 def _shared_options(config: TrainConfig) -> dict[str, object]:
-    """Return the options that must be the same in all processes of a run."""
+    """Return the options that must be equal in all processes of a run."""
     return {name: value for name, value in asdict(config).items() if name not in _OWN_OPTIONS}
 
 
 def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:
-    """Return what makes two policies alike, except for their numbers."""
+    """Return what must be equal for policies of two processes, except for their weights."""
     parts = (*policy.named_parameters(), *policy.named_buffers())
     return {
         "observation_space": spaces.observation.space,
@@ -553,7 +545,7 @@ def _non_finite_update(table: NDArray[np.float32]) -> str | None:
 
 
 def _between(start: float, final: float | None, progress: float) -> float:
-    """Return what is `progress` of the way from `start` to `final`; None stays at the start."""
+    """Interpolate linearly from `start` to `final`; None keeps `start`."""
     return start if final is None else start + (final - start) * progress
 
 

@@ -1,4 +1,4 @@
-"""Creators of envs on their way to another process: lambdas, closures, modules it cannot import."""
+"""Creators of envs, and how lambdas, closures and unimportable modules get to other processes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,34 @@ import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
-from pufferlib.errors import UsageError
+from pufferlib.errors import EnvError, UsageError
 from pufferlib.system import has_workers
+from pufferlib.vectorization.failures import one_line
+
+EnvCreator: TypeAlias = Callable[[], Any]  # makes one env, or one vector env
 
 
-def can_run(env_creator: Callable[[], Any]) -> bool:
-    """Return whether workers can be had here, and the creator can go to them."""
+class Recipe(NamedTuple):
+    """What a backend must know to make a vector env."""
+
+    name: str
+    entry_point: Callable[..., Any]
+    settings: dict[str, Any]
+    num_envs: int
+    num_workers: int | None
+    is_instance: bool = False  # the first env exists already, in this process
+
+    def creator(self) -> EnvCreator:
+        """Return a function that makes one env and can go to another process."""
+        return functools.partial(self.entry_point, **self.settings)
+
+
+def can_run(env_creator: EnvCreator) -> bool:
+    """Return whether this system has worker processes and the creator can be sent to them."""
     if not has_workers():
         return False
     try:
@@ -26,7 +44,11 @@ def can_run(env_creator: Callable[[], Any]) -> bool:
     return True
 
 
-def pickled(env_creator: Callable[[], Any]) -> bytes:
+def pickled(
+    env_creator: EnvCreator,
+    where: str = "process",
+    else_try: str = ", or start_method='fork'",
+) -> bytes:
     """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
     modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]
     try:
@@ -35,14 +57,24 @@ def pickled(env_creator: Callable[[], Any]) -> bytes:
         data: bytes = cloudpickle.dumps(env_creator)
     except Exception as error:
         raise UsageError(
-            "`env_creator` must be able to go to another process, but cannot be pickled: "
-            f"{' '.join(str(error).split())}. Try creating what it holds inside of it, or "
-            "start_method='fork'."
+            f"`env_creator` must be able to go to another {where}, but cannot be pickled: "
+            f"{' '.join(str(error).split())}. Try creating what it holds inside of it{else_try}."
         ) from error
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
     return data
+
+
+def unpickled(data: bytes) -> EnvCreator:
+    """Return the creator in a worker."""
+    try:
+        creator: EnvCreator = cloudpickle.loads(data)
+    except Exception as error:
+        raise EnvError(
+            f"`env_creator` must be something a worker can import, but {one_line(error)}"
+        ) from error
+    return creator
 
 
 def _modules_of(creator: Any) -> list[ModuleType]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,33 +13,39 @@ from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
-from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
+from pufferlib.vectorization.base import VectorEnv
+from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.shard import Shard
 
 
 class Serial(BufferedVectorEnv):
     """Runs `num_envs` envs made by `env_creator` in a plain loop over shared rows.
 
-    The envs may be of any kind that `emulation.as_rows` knows; `envs` holds them in that form. The
+    The envs may be of any kind that `emulation.adapt` knows; `envs` holds them in that form. The
     creator may return a vector env too: then `num_envs` of those run, and their envs count one by
     one. `first_env` is the number of the first env in a larger vector, whose seeds these follow.
     """
 
-    def __init__(
-        self, env_creator: Callable[[], Any], num_envs: int, *, first_env: int = 0
-    ) -> None:
+    backend = "serial"
+
+    def __init__(self, env_creator: EnvCreator, num_envs: int, *, first_env: int = 0) -> None:
         if num_envs < 1:
             raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
         self.shard = Shard(env_creator, num_envs, first_env)
         self.envs = self.shard.envs
         self.num_envs = self.shard.num_envs
-        facts = self.shard.facts
-        self.agents_per_env = facts.agents_per_env
-        spaces = facts.observation_space, facts.action_space
-        rows = num_bytes(self.num_agents, *spaces, facts.has_action_masks)
+        description = self.shard.description
+        self.agents_per_env = description.agents_per_env
+        spaces = description.observation_space, description.action_space
+        rows = num_bytes(self.num_agents, *spaces, description.has_action_masks)
         check_memory(rows, "the rows of all envs", "num_envs")
-        self.shard.bind(allocate(self.num_agents, *spaces, facts.has_action_masks))
+        self.shard.bind(allocate(self.num_agents, *spaces, description.has_action_masks))
         self._attach(self.shard.buffers, *spaces)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        return cls(recipe.creator(), recipe.num_envs, **options)
 
     def rebind(self, buffers: Buffers) -> bool:
         self.shard.bind(buffers)
@@ -55,7 +61,7 @@ class Serial(BufferedVectorEnv):
         self._begin("reset")
         given = self._take_seed(seed)
         if given is None:
-            given = native.fresh_seed() >> (32 if self.shard.facts.is_python else 0)
+            given = native.fresh_seed() >> (32 if self.shard.description.is_python else 0)
         self._ready = False  # until it has succeeded
         self.shard.reset(given)
         self.agent_ids = self.shard.agent_ids
@@ -89,7 +95,7 @@ class Serial(BufferedVectorEnv):
         return self.shard.snapshot()
 
     def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
-        if not self.shard.can_restore:
+        if not self.shard.description.can_restore:
             super().restore(state)
         self._begin("restore")
         self.shard.restore(self._state_rows(state, env), env or 0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
 from pufferlib.system import check_memory, usable_cores
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
+from pufferlib.vectorization.base import Batch
+from pufferlib.vectorization.buffered import BufferedVectorEnv, other_process
+from pufferlib.vectorization.creators import Recipe
 
 _MANY = 4096  # envs; fewer fit always, and need no look at one of them first
 
@@ -31,6 +34,8 @@ class Threads(BufferedVectorEnv):
     under way, and `send` twice starts both again. `reset` and `step` deal with all slots. Other
     calls wait for a half that is under way; a `snapshot` then lacks its rewards and flags.
     """
+
+    backend = "threads"
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class Threads(BufferedVectorEnv):
         self._owner = os.getpid()
         self.num_envs = num_envs
         self.num_workers = workers
-        self.batches = 2 if double_buffer else 1
+        self.batches, self._has_halves = (2, True) if double_buffer else (1, False)
         self.agents_per_env = self._vec.agents_per_env
         self._attach(self._vec.buffers, self._vec.observation_space, self._vec.action_space)
         self._dones = np.zeros(self.num_agents, dtype=np.bool_)
@@ -59,6 +64,11 @@ class Threads(BufferedVectorEnv):
         self._halves = (slice(0, middle), slice(middle, self.num_agents))
         self._num_received = self._num_sent = 0  # halves since the last reset
         self._last_infos: list[weakref.ref[Infos] | None] = [None, None]  # of each half
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        creator: Any = recipe.entry_point  # a NativeCreator: `make` has checked that
+        return cls(creator, recipe.num_envs, recipe.num_workers, **options, **recipe.settings)
 
     def rebind(self, buffers: Buffers) -> bool:
         self._vec.bind(buffers)
@@ -85,16 +95,12 @@ class Threads(BufferedVectorEnv):
         self._vec.step(rows)
         self._handed = None
         self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
-        infos = Infos(self.num_agents, self._vec.spoken)
+        infos = Infos(self.num_agents, self._vec.episode_infos)
         self._last_infos = [weakref.ref(infos)] * 2
         dones = np.logical_or(self.terminals, self.truncations, out=self._dones)
         return self.observations, self.rewards, dones, infos
 
-    def send(self, actions: Any) -> None:
-        if self.batches == 1:
-            super().send(actions)
-            return
-        self._begin("send")
+    def _give(self, actions: Any) -> None:
         half = self._num_sent % 2
         rows = self._rows(actions, self._halves[half])
         self._detach_infos(half)
@@ -102,33 +108,25 @@ class Threads(BufferedVectorEnv):
         self._vec.begin(half)
         self._num_sent += 1
 
-    def recv(self) -> Batch:
+    def _take(self) -> Batch:
         if self.batches == 1:
-            return super().recv()
-        self._begin("recv")
+            return super()._take()
         half = self._num_received % 2
         self._vec.finish(half)
         self._num_received += 1
-        slots = self._handed = self._halves[half]
-        infos = Infos(self.batch_slots, functools.partial(self._vec.spoken, half))
+        self._handed = self._halves[half]
+        infos = Infos(self.batch_slots, functools.partial(self._vec.episode_infos, half))
         self._last_infos[half] = weakref.ref(infos)
-        return Batch(
-            slots,
-            self.observations[slots],
-            self.rewards[slots],
-            self.terminals[slots],
-            self.truncations[slots],
-            self.masks[slots],
-            infos,
-        )
+        return self._batch_of(infos)
 
     def _begin(self, call: str) -> None:
+        if self.batches == 2:  # halves are counted below
+            self._sent = self._received = False
         super()._begin(call)
         if os.getpid() != self._owner:
             raise other_process(call, self)
         if self.batches == 1:
             return
-        self._received = False  # that is about whole batches; halves are counted here
         unanswered = self._num_received - self._num_sent
         is_under_way = self._num_sent > max(0, self._num_received - 2)
         if call == "send" and unanswered == 0:

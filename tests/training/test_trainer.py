@@ -292,7 +292,7 @@ def test_a_policy_that_lets_no_gradient_through_is_told() -> None:
 
     trainer = small(cartpole(), Detached())
     trainer.evaluate()
-    with pytest.raises(UsageError, match=r"no gradient reaches those. Try it without"):
+    with pytest.raises(UsageError, match=r"no gradient reaches them. Try `forward` without"):
         trainer.train()
 
 
@@ -530,7 +530,7 @@ def test_a_run_may_skip_what_is_not_finite(name: str, settings: dict[str, Any]) 
     trainer = faulty(name, math.nan, step=21, on_nan="skip", n_epochs=1, **settings)
     iterate(trainer)
     before = weights(trainer)
-    with pytest.warns(RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. What it spoil"):
+    with pytest.warns(RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. The updates"):
         trainer.evaluate()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is said once

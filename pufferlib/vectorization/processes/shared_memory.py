@@ -17,7 +17,7 @@ from pufferlib import native
 from pufferlib.buffers import ALIGNMENT, allocate, num_bytes
 from pufferlib.errors import UsageError
 from pufferlib.system import available_memory
-from pufferlib.vectorization.shard import Facts
+from pufferlib.vectorization.shard import EnvDescription
 
 
 class SharedRows:
@@ -29,13 +29,18 @@ class SharedRows:
 
     def __init__(
         self,
-        facts: Facts,
+        description: EnvDescription,
         num_slots: int,
         num_workers: int,
         spin_us: int,
         fd: int | None = None,
     ) -> None:
-        rows = (num_slots, facts.observation_space, facts.action_space, facts.has_action_masks)
+        rows = (
+            num_slots,
+            description.observation_space,
+            description.action_space,
+            description.has_action_masks,
+        )
         flags_end = native.flags_bytes(num_workers)
         rows_end = flags_end + num_bytes(*rows)
         lengths_start = rows_end + -(-8 * num_slots // ALIGNMENT) * ALIGNMENT
@@ -66,13 +71,15 @@ def _anonymous_file(size: int) -> int:
     try:
         if size > free:
             raise MemoryError
-        if hasattr(os, "memfd_create"):  # not bound by the size of /dev/shm
+        if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
             fd = os.memfd_create("pufferlib")
         else:
             fd, path = tempfile.mkstemp()
             os.unlink(path)
         try:
-            if hasattr(os, "posix_fallocate"):  # now, not as a crash in the middle of a run
+            if hasattr(
+                os, "posix_fallocate"
+            ):  # a lack of memory shows now, not as a crash in the middle of a run
                 os.posix_fallocate(fd, 0, size)
             else:
                 os.ftruncate(fd, size)
@@ -82,7 +89,7 @@ def _anonymous_file(size: int) -> int:
     except (MemoryError, OSError) as error:
         reason = "" if isinstance(error, MemoryError) else f" ({error.strerror})"
         raise UsageError(
-            f"the rows of all envs need {size / 1e6:,.1f} MB of shared memory, but "
+            f"The rows of all envs need {size / 1e6:,.1f} MB of shared memory, but "
             f"{free / 1e6:,.1f} MB are free{reason}. Try fewer envs."
         ) from None
     return fd

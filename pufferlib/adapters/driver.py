@@ -1,0 +1,127 @@
+"""VectorDriver: how all adapters step a vector env, in whole batches that are copied out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.errors import MissingExtraError, UsageError
+from pufferlib.spaces import (
+    Leaf,
+    Space,
+    action_layout,
+    action_values,
+    flatten_action,
+    observation_layout,
+    unflatten_observation,
+)
+from pufferlib.vectorization import Batch, VectorEnv, emulate, make
+
+RENDER_MODE = "rgb_array"
+FRAMES_PER_SECOND = 30  # at which pictures are played back
+
+
+class VectorDriver:
+    """Steps a vector env for an adapter: takes values of the spaces, returns copies.
+
+    A reset without a seed is determined by the last reset with one.
+    """
+
+    def __init__(self, vecenv: Any) -> None:
+        if not all(hasattr(vecenv, name) for name in ("send", "recv", "drain_metrics")):
+            raise UsageError(
+                f"`vecenv` must be a VectorEnv, but got {type(vecenv).__name__}. "
+                "Try `pufferlib.make(name)` or `pufferlib.emulate(env)`."
+            )
+        self.vecenv: VectorEnv = vecenv
+        self.num_slots = vecenv.num_agents
+        self.observation_space: Space = vecenv.observation_space
+        self.action_space: Space = vecenv.action_space
+        self._observation_layout = observation_layout(self.observation_space)
+        self.action_layout = action_layout(self.action_space)
+        self._random: np.random.Generator | None = None
+
+    def reset(self, seed: int | None) -> Batch:
+        """Start new episodes everywhere and return their first batch."""
+        if seed is None and self._random is not None:
+            self.vecenv.reset(seed=int(self._random.integers(2**31)))
+        else:
+            self.vecenv.reset(seed=seed)
+            self._random = None if seed is None else np.random.default_rng(seed)
+        return self.recv()
+
+    def send(self, actions: Any) -> None:
+        """Send a batch of actions, a value of the batched action space."""
+        layout = self.action_layout
+        if layout.is_plain and not layout.structured:
+            self.vecenv.send(actions)
+            return
+        rows = np.zeros((self.num_slots, *layout.shape), dtype=layout.dtype)
+        flatten_action(layout, actions, rows)
+        self.send_rows(rows)
+
+    def send_rows(self, rows: NDArray[Any]) -> None:
+        """Send rows that `flatten_action` has filled."""
+        self.vecenv.send(action_values(self.action_layout, rows))
+
+    def recv(self) -> Batch:
+        """Return the next batch: all slots in order, and an info for each."""
+        batch = self.vecenv.recv()
+        if not isinstance(batch.slots, slice) or batch.slots != slice(0, self.num_slots):
+            raise UsageError(
+                "`vecenv` must return all of its slots in every step, but returned "
+                f"{len(batch.rewards)} of {self.num_slots}. Try mode='sync'."
+            )
+        infos = list(batch.infos or ())
+        infos += [{}] * (self.num_slots - len(infos))
+        return batch._replace(infos=infos)
+
+    def observation(self, rows: NDArray[Any]) -> Any:
+        """Return observations in the form and the dtypes of their space: of one row, or batched."""
+        tree = unflatten_observation(self._observation_layout, rows)
+        return _copied(tree, iter(self._observation_layout.leaves))
+
+    def action_masks(self) -> NDArray[np.int8] | None:
+        """Return one flag for each choice, in the dtype that Gymnasium's `sample` takes."""
+        masks = self.vecenv.action_masks
+        return None if masks is None or not self.action_layout.nvec else masks.astype(np.int8)
+
+
+def _copied(tree: Any, leaves: Iterator[Leaf]) -> Any:
+    """Return an equal tree that owns its arrays, each in the dtype of its space."""
+    if isinstance(tree, dict):
+        return {key: _copied(child, leaves) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_copied(child, leaves) for child in tree)
+    leaf = next(leaves)
+    return np.array(tree, dtype=leaf.space.dtype) if isinstance(tree, np.ndarray) else tree
+
+
+def one_env(env: Any, params: dict[str, Any]) -> VectorEnv:
+    """Return a vector env of one env, from a name, such a vector env, or what `emulate` takes."""
+    if isinstance(env, str):
+        return make(env, num_envs=1, **params)
+    if not hasattr(env, "recv"):
+        return emulate(env, num_envs=1, **params)
+    if params:
+        raise UsageError(f"`{next(iter(params))}` must be given where the env is made, not here.")
+    if env.num_envs != 1:
+        raise UsageError(
+            f"`env` must be a VectorEnv of one env, but has {env.num_envs}. Try num_envs=1."
+        )
+    return env  # type: ignore[no-any-return]
+
+
+def imported(module: str, extra: str, title: str) -> Any:
+    """Import a package that only some users have; a MissingExtraError names its extra."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{title} must be installed, but cannot be imported ({error}). "
+            f"Try: pip install 'pufferlib[{extra}]'"
+        ) from error

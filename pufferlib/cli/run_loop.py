@@ -1,0 +1,204 @@
+"""The training loop of `puffer train` and `puffer resume`, which ends at the budget or a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+from pufferlib.cli.printing import flush_output
+from pufferlib.config import LOGGERS, Config, load_choice
+from pufferlib.errors import CheckpointError, one_line
+from pufferlib.runs import LOG, Run
+
+if TYPE_CHECKING:
+    from pufferlib.loggers import RunLogger
+    from pufferlib.training.trainer import PuffeRL
+    from pufferlib.vectorization import VectorEnv
+
+T = TypeVar("T")
+_STOPPING = "puffer: stopping after this iteration, then saving; Ctrl-C again stops at once"
+_STOPS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,  # the terminal was closed
+}
+
+
+def first_readable(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Path, T]:
+    """Return the first checkpoint that `read` accepts, and its result; report those it skips."""
+    *older, last = paths
+    for path, following in zip(older, paths[1:], strict=True):
+        try:
+            return path, read(path)
+        except CheckpointError as error:
+            print(f"puffer: {error}; trying {following.name}", file=sys.stderr)
+    return last, read(last)
+
+
+def count_learning_slots(vecenv: VectorEnv, config: Config) -> int:
+    """Return the number of slots that learn, over all processes of a torchrun."""
+    own = vecenv.num_agents
+    if config.train.self_play:
+        from pufferlib.selfplay import check_sides
+
+        check_sides(vecenv)
+        own //= 2
+    return own * int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def train_run(
+    config: Config,
+    vecenv: VectorEnv,
+    run: Run,
+    prepare: Callable[[PuffeRL], None],
+    svg: str | None,
+) -> int:
+    """Train as `config` says and return the exit code; `prepare` gets the trainer first."""
+    import torch
+
+    from pufferlib.models import make_policy
+    from pufferlib.training.trainer import PuffeRL
+
+    _check_policy(config, vecenv)
+    torch.manual_seed(config.train.seed)
+    policy = make_policy(vecenv, **asdict(config.policy))
+    with run:
+        loggers = _make_loggers(config, run.folder) if run.is_first else {}
+        with PuffeRL(vecenv, policy, logger=loggers.values(), **config.chosen_train()) as trainer:
+            prepare(trainer)
+            stopped_by = run_loop(trainer, run)
+            if svg:
+                _export(trainer, svg)
+            paths = {"checkpoint": str(run.latest), "log": str(run.folder / LOG)}
+            paths |= {name: logger.url for name, logger in loggers.items() if logger.url}
+            trainer.finish(paths, _next_commands(config, run, trainer))
+    with contextlib.suppress(OSError):  # the results are in the folder of the run
+        flush_output()
+    return 128 + stopped_by if stopped_by else 0
+
+
+def announce_loading(config: Config) -> None:
+    """Print that torch is being loaded, which takes seconds, unless it already is."""
+    is_shown = config.train.dashboard != "off" and os.environ.get("RANK", "0") == "0"
+    if is_shown and "torch" not in sys.modules:
+        with contextlib.suppress(OSError):  # a run does not need a reader
+            print(f"puffer: loading torch and {config.name} ...", flush=True)
+
+
+def _next_commands(config: Config, run: Run, trainer: PuffeRL) -> list[str]:
+    """Return the commands to suggest after a run: play the policy, continue the run."""
+    folder = shlex.quote(str(run.folder))
+    more = f" --train.total-timesteps {2 * trainer.steps}" if trainer.done else ""
+    return [
+        f"puffer eval {config.name} --checkpoint {folder}",
+        f"puffer resume {folder}{more}",
+    ]
+
+
+def _check_policy(config: Config, vecenv: VectorEnv) -> None:
+    """Raise UsageError if the default policy does not fit into memory; small ones always do."""
+    import torch
+
+    from pufferlib.models import make_policy
+    from pufferlib.system import check_policy
+
+    policy = config.policy
+    width = policy.hidden_size or 128
+    if width**2 * (policy.num_layers or 2) < 2**24:
+        return
+
+    def count_bytes(hidden_size: int) -> int:
+        small = make_policy(vecenv, **asdict(replace(policy, hidden_size=hidden_size)))
+        return sum(part.nbytes for part in small.parameters())
+
+    on_cpu = config.train.device in ("auto", "cpu") and not torch.cuda.is_available()
+    moments = 2 if config.train.optimizer == "adam" else 1
+    check_policy(count_bytes, width, copies=2 + moments if on_cpu else 1)
+
+
+def _export(trainer: PuffeRL, path: str) -> None:
+    """Save the dashboard. The run is already saved, so a full disk is only a warning."""
+    try:
+        trainer.dashboard.export_svg(path)
+    except OSError as error:
+        reason = error.strerror or error
+        warnings.warn(f"cannot write {one_line(path)}: {reason}", RuntimeWarning, stacklevel=1)
+
+
+def _make_loggers(config: Config, folder: Path) -> dict[str, RunLogger]:
+    """Make the loggers of a run by name; a log of JSON lines is always one of them."""
+    from pufferlib.loggers import JsonlLogger
+
+    loggers: dict[str, RunLogger] = {"jsonl": JsonlLogger(folder / LOG)}
+    for name in config.log.loggers:
+        loggers[name] = load_choice(LOGGERS[name].location).for_run(config, folder)
+    return loggers
+
+
+def run_loop(trainer: PuffeRL, run: Run) -> int:
+    """Train to the end of the budget and save; return the first signal received, or 0."""
+    interval = trainer.config.checkpoint_interval
+    log: Mapping[str, float] = {}
+    saved: int | None = None  # iteration of the last checkpoint
+
+    def announce_stop() -> None:
+        if trainer.world.is_first:
+            trainer.dashboard.note(_STOPPING)
+
+    with _stop_requests(announce_stop) as requested:
+        while not trainer.done and not trainer.world.most(requested()):
+            trainer.evaluate()
+            trainer.train()
+            log = trainer.mean_and_log()
+            if interval and trainer.iteration % interval == 0:
+                try:
+                    run.save(trainer, log, trainer.is_settled)
+                    saved = trainer.iteration
+                except CheckpointError as error:
+                    warnings.warn(f"{error}. The run continues.", RuntimeWarning, stacklevel=1)
+        if trainer.world.most(saved != trainer.iteration):  # all processes take part, or none
+            run.save(trainer, log, trainer.is_settled)
+        return trainer.world.most(requested())
+
+
+@contextmanager
+def _stop_requests(on_request: Callable[[], None]) -> Iterator[Callable[[], int]]:
+    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a request; yield a function that returns it.
+
+    A run must end between two iterations to be resumed bit for bit. The function returns the number
+    of the signal, 0 before one arrives; then `on_request` is called. The second signal stops at
+    once. Signals that the process ignores, as background jobs do Ctrl-C, or handles otherwise stay
+    as they are.
+    """
+    received: list[int] = []
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        received.append(signum)
+        if len(received) > 1:
+            raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
+        on_request()
+
+    ours = {
+        signum: default
+        for signum, default in _STOPS.items()
+        if signal.getsignal(signum) is default
+        and threading.current_thread() is threading.main_thread()
+    }
+    for signum in ours:
+        signal.signal(signum, handle)
+    try:
+        yield lambda: received[0] if received else 0
+    finally:
+        for signum, default in ours.items():
+            signal.signal(signum, default)

@@ -1,0 +1,320 @@
+"""Envs with dicts by agent id: multi-agent PufferEnvs, and PettingZoo's parallel API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.emulation.base import Emulated, must, must_return
+from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of, zoo_spaces
+from pufferlib.spaces import Space
+
+ALL_AGENTS = "__all__"  # the id whose flag ends the episode of all agents
+
+
+class AgentDicts(Emulated):
+    """Many agents in dicts by id: the multi-agent form of PufferEnv.
+
+    Each id keeps one slot, in the order in which ids appear. An agent acts from its first
+    observation until its flag; then its slot is masked until the agent returns. An agent with
+    neither observation nor flag waits: it stays present and gives no action.
+    """
+
+    def __init__(self, traits: EnvTraits, index: int = 0, like: Emulated | None = None) -> None:
+        observation_space, action_space = self._shared_spaces(traits)
+        ids = traits.possible_agents
+        num_agents = len(ids) or num_agents_of(traits)
+        self._slot_of: dict[Any, int] = {id: slot for slot, id in enumerate(ids)}
+        self._acting: list[tuple[Any, int]] = []  # id and slot of agents that act next
+        self._step_env = traits.env.step
+        super().__init__(traits, observation_space, action_space, num_agents, ids, index, like)
+
+    def _shared_spaces(self, traits: EnvTraits) -> tuple[Space, Space]:
+        return spaces_of(traits)
+
+    # ---- Reset ---------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+        return self.begin(self._reset_env(seed))
+
+    def begin(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+        """Write the first observations of an episode from what `reset` returned."""
+        observations, infos = self._unpack_reset(result)
+        self.masks[:] = False
+        self._acting = []
+        for id, observation in observations.items():
+            self._join("reset", id, observation, infos.get(id))
+        if not self._acting:
+            raise self.broken(
+                "reset", "must return an observation of at least one agent, but got none."
+            )
+        for slot in np.flatnonzero(~self.masks):
+            self._clear(int(slot))
+        return self.observations, self._slot_infos(infos)
+
+    def _unpack_reset(self, result: Any) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+        if isinstance(result, tuple) and len(result) == 2:
+            observations, infos = result
+        else:
+            observations, infos = result, {}
+        return self._dict("reset", "observations", observations), self._infos("reset", infos)
+
+    def _join(self, method: str, id: Any, observation: Any, info: Any) -> None:
+        """Write the observation that an agent acts on next."""
+        slot = self._slot_of.get(id)
+        if slot is None:
+            slot = self._new_slot(method, id)
+        self._observe(method, slot, observation)
+        self.masks[slot] = True
+        if self.action_masks is not None:
+            self._mask(method, slot, observation, info if isinstance(info, Mapping) else {})
+        self._acting.append((id, slot))
+
+    def _new_slot(self, method: str, id: Any) -> int:
+        slot = len(self._slot_of)
+        if slot >= self.num_agents:
+            raise self.broken(
+                method,
+                f"`num_agents` must count every agent, but is {self.num_agents} and agent {id!r} "
+                f"comes after {list(self._slot_of)}.",
+            )
+        self._slot_of[id] = slot
+        self.agent_ids = tuple(self._slot_of)
+        return slot
+
+    def _clear(self, slot: int) -> None:
+        """Empty the row of an absent agent."""
+        self.masks[slot] = False
+        self.observations[slot] = 0
+        if self.action_masks is not None:
+            self.action_masks[slot] = True
+
+    # ---- Step ----------------------------------------------------------------------------------
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        if action is not self.actions:
+            self.actions[...] = action
+        chosen = {id: self._read[slot]() for id, slot in self._acting}
+        try:
+            result = self._step_env(chosen)
+        except Exception as error:
+            raise self.raised("step", error) from error
+        observations, rewards, terminated, truncated, infos = self._unpack_step(result)
+        before = [(id, slot) for id, slot in self._slot_of.items() if self.masks[slot]]
+        ends = {}
+        for id, slot in before:
+            reward = rewards.get(id)
+            if reward is not None:
+                self.rewards[slot] = self._reward(reward, slot)
+            is_terminal = self._flag("terminated", terminated.get(id, False), slot)
+            is_cut = self._flag("truncated", truncated.get(id, False), slot)
+            if is_terminal or is_cut:
+                ends[id] = is_terminal
+        is_over = self._is_over(before, ends, terminated, truncated)
+        for id, slot in before:
+            if id in ends:
+                self._end(id, slot, ends[id], observations, infos)
+        if is_over:
+            self._add_metrics({key: infos[key] for key in infos if key not in self._slot_of})
+            self.begin(self._reset_env(None))
+        else:
+            self._continue(observations, infos, before, ends)
+        slot_infos = self._slot_infos(infos)
+        return self.observations, self.rewards, self.terminals, self.truncations, slot_infos
+
+    def _is_over(
+        self,
+        before: list[tuple[Any, int]],
+        ends: dict[Any, bool],
+        terminated: Mapping[Any, Any],
+        truncated: Mapping[Any, Any],
+    ) -> bool:
+        """Return whether the episode of all agents is over; agents still present end with it."""
+        all_terminal = self._flag("terminated", terminated.get(ALL_AGENTS, False))
+        all_cut = self._flag("truncated", truncated.get(ALL_AGENTS, False))
+        if all_terminal or all_cut:
+            for id, _ in before:
+                ends.setdefault(id, all_terminal)
+            return True
+        return ALL_AGENTS not in terminated and len(ends) == len(before)
+
+    def _end(
+        self,
+        id: Any,
+        slot: int,
+        is_terminal: bool,
+        observations: Mapping[Any, Any],
+        infos: Mapping[Any, Any],
+    ) -> None:
+        (self.terminals if is_terminal else self.truncations)[slot] = True
+        if id in observations:
+            self._observe("step", slot, observations[id], final=True)
+        else:  # no last observation: the one before is the best known
+            self.final_observations[slot] = self.observations[slot]
+        info = infos.get(id)
+        if isinstance(info, Mapping):
+            self._add_metrics(info)
+
+    def _continue(
+        self,
+        observations: Mapping[Any, Any],
+        infos: Mapping[Any, Any],
+        before: list[tuple[Any, int]],
+        ends: dict[Any, bool],
+    ) -> None:
+        """Write the next observations; ended agents leave, agents without one wait."""
+        self._acting = []
+        for id, slot in before:
+            if id in ends:
+                self._clear(slot)
+            elif id not in observations:
+                self._wait(slot)
+        present = {id for id, _ in before}
+        for id, observation in observations.items():
+            if id not in ends and (id in present or self._is_active(id)):
+                self._join("step", id, observation, infos.get(id))
+
+    def _is_active(self, id: Any) -> bool:
+        """Return whether an absent agent with an observation joins, or returns."""
+        return not self._last_flags.get(id, False)
+
+    def _unpack_step(self, result: Any) -> tuple[Mapping[Any, Any], ...]:
+        if not isinstance(result, tuple | list) or len(result) not in (4, 5):
+            wanted = (
+                "4 parts (observations, rewards, dones, infos) or 5 "
+                "(observations, rewards, terminateds, truncateds, infos)"
+            )
+            raise self.broken("step", must_return(wanted, result))
+        names = ("observations", "rewards", "dones", "truncateds")
+        *dicts, infos = result
+        parts = [self._dict("step", name, part) for name, part in zip(names, dicts)]
+        infos = self._infos("step", infos)
+        for name, part in zip(names[1:], parts[1:]):
+            self._check_known("step", name, part, parts[0])
+        if len(result) == 4:
+            dones = {
+                id: self._flag("done", done, self._slot_of.get(id)) for id, done in parts[2].items()
+            }
+            parts.append(self._cut_by_info(dones, infos))
+            parts[2] = {id: done and not parts[3][id] for id, done in dones.items()}
+        terminated, truncated = parts[2], parts[3]
+        self._last_flags = {
+            id: bool(terminated.get(id)) or bool(truncated.get(id))
+            for id in {**terminated, **truncated}
+        }
+        return (*parts, infos)
+
+    def _check_known(
+        self, method: str, field: str, part: Mapping[Any, Any], observations: Mapping[Any, Any]
+    ) -> None:
+        """Raise for an id that belongs to no agent: its values would be lost."""
+        if part.keys() <= self._slot_of.keys() or len(self._slot_of) < self.num_agents:
+            return  # in the latter case the agent may still join
+        for id in part:
+            if id not in self._slot_of and id not in observations and id != ALL_AGENTS:
+                known = list(self._slot_of)
+                raise self.broken(
+                    method, f"`{field}` must be of agents {known}, but got one of {id!r}."
+                )
+
+    def _cut_by_info(self, dones: Mapping[Any, bool], infos: Mapping[Any, Any]) -> dict[Any, bool]:
+        """Return which agents were truncated: their info, or that of all, marks a time limit."""
+        everyone = bool(infos.get("TimeLimit.truncated", False))
+
+        def is_cut(id: Any) -> bool:
+            info = infos.get(id)
+            return everyone or (
+                isinstance(info, Mapping) and bool(info.get("TimeLimit.truncated", False))
+            )
+
+        return {id: done and is_cut(id) for id, done in dones.items()}
+
+    # ---- Checks --------------------------------------------------------------------------------
+
+    def _dict(self, method: str, field: str, value: Any) -> Mapping[Any, Any]:
+        if isinstance(value, Mapping):
+            return value
+        raise self.broken(method, must(field, "a dict by agent id", value))
+
+    def _infos(self, method: str, value: Any) -> Mapping[Any, Any]:
+        infos = {} if value is None else self._dict(method, "infos", value)
+        for id, info in infos.items():
+            if info is not None and type(info) is not dict and id in self._slot_of:
+                self._info(method, info, self._slot_of[id])
+        return infos
+
+    def _slot_infos(self, infos: Mapping[Any, Any]) -> list[dict[str, Any]]:
+        """Return an info for each slot; entries of no agent go to slot 0."""
+        out: list[dict[str, Any]] = [{} for _ in range(self.num_agents)]
+        for id, info in infos.items():
+            slot = self._slot_of.get(id)
+            if slot is None:
+                out[0] = {**out[0], id: info}
+            elif isinstance(info, Mapping):
+                out[slot] = {**out[slot], **info}
+        return out
+
+
+class Parallel(AgentDicts):
+    """PettingZoo's parallel API, and AEC envs that PettingZoo can make parallel."""
+
+    def _shared_spaces(self, traits: EnvTraits) -> tuple[Space, Space]:
+        return zoo_spaces(traits)
+
+    def _try_infos(self) -> Iterable[Any]:
+        return self._unpack_reset(self._reset_env(0))[1].values()
+
+    def _unpack_reset(self, result: Any) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self.broken("reset", must_return("2 parts (observations, infos)", result))
+        observations, infos = super()._unpack_reset(result)
+        for id in self._present("reset"):
+            if id not in observations:
+                what = f"`observations` must have one of every agent in `agents`, but lacks {id!r}."
+                raise self.broken("reset", what)
+        return observations, infos
+
+    def _present(self, method: str) -> Any:
+        """Return the env's own list of live agents."""
+        try:
+            return self.env.agents
+        except AttributeError:
+            raise self.broken(method, "must set `agents`, the live agents, but has none.") from None
+
+    def _new_slot(self, method: str, id: Any) -> int:
+        what = f"`possible_agents` must list every agent, but {list(self._slot_of)} lacks {id!r}."
+        raise self.broken(method, what)
+
+    def _unpack_step(self, result: Any) -> tuple[Mapping[Any, Any], ...]:
+        if not isinstance(result, tuple) or len(result) != 5:
+            wanted = "5 parts (observations, rewards, terminations, truncations, infos)"
+            raise self.broken("step", must_return(wanted, result))
+        parts = super()._unpack_step(result)
+        if not parts[0].keys() <= self._slot_of.keys():
+            self._new_slot("step", next(id for id in parts[0] if id not in self._slot_of))
+        present = self._present("step")
+        for id, _ in self._acting:
+            for name, part in zip(("rewards", "terminations", "truncations"), parts[1:]):
+                if id not in part and id in present:
+                    what = f"`{name}` must have one of every agent that acted, but lacks {id!r}."
+                    raise self.broken("step", what)
+        return parts
+
+    def _is_over(
+        self,
+        before: list[tuple[Any, int]],
+        ends: dict[Any, bool],
+        terminated: Mapping[Any, Any],
+        truncated: Mapping[Any, Any],
+    ) -> bool:
+        present = set(self.env.agents)
+        for id, _ in before:
+            if id not in present:  # PettingZoo's own list decides which agents are left
+                ends.setdefault(id, True)
+        return not present or len(ends) == len(before)
+
+    def _is_active(self, id: Any) -> bool:
+        return id in self.env.agents

@@ -18,13 +18,13 @@ SIZE = 3
 
 def together(work: Callable[[SharedSums, int], Any], timeout: float = 20.0) -> list[Any]:
     """Run `work` for each rank, threads in the place of processes; return what they return."""
-    barrier, told, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
+    barrier, given, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
 
     def run(rank: int) -> None:
         def gather(value: Any) -> list[Any]:
-            told[rank] = value
+            given[rank] = value
             barrier.wait()
-            values = list(told)
+            values = list(given)
             barrier.wait()
             return values
 

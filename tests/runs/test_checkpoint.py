@@ -324,9 +324,9 @@ def test_an_unwritable_path_raises_one_line(tmp_path: Path) -> None:
 # ---- Damaged and hostile files -------------------------------------------------------------------
 
 
-def refused(path: Path, said: str) -> None:
+def refused(path: Path, message: str) -> None:
     for load in (checkpoint.load, trainer_of("cartpole").load_checkpoint):
-        with pytest.raises(CheckpointError, match=said) as caught:
+        with pytest.raises(CheckpointError, match=message) as caught:
             load(path)
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 600
@@ -575,7 +575,7 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (
             {"hidden_size": 16},
@@ -592,14 +592,14 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
     ],
 )
 def test_another_architecture_raises_one_line_and_changes_nothing(
-    other: dict[str, Any], said: str, tmp_path: Path
+    other: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     one = trainer_of("cartpole")
     iterate(one, 1)
     one.save_checkpoint(tmp_path / "a")
     trainer = trainer_of("cartpole", **other)
     before = {name: part.clone() for name, part in trainer.policy.state_dict().items()}
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         trainer.load_checkpoint(tmp_path / "a")
     assert "\n" not in str(caught.value)
     for name, part in trainer.policy.state_dict().items():
@@ -670,7 +670,7 @@ def test_a_forged_state_of_an_env_is_refused_in_one_line(tmp_path: Path) -> None
     iterate(trainer, 1)
     trainer.save_checkpoint(tmp_path / "a")
     saved = checkpoint.load(tmp_path / "a")
-    before, said = everything(trainer), list[str]()
+    before, messages = everything(trainer), list[str]()
     rng = np.random.default_rng(0)
     width = saved.tensors["env/state"].shape[1]
     for _ in range(40):
@@ -682,10 +682,10 @@ def test_a_forged_state_of_an_env_is_refused_in_one_line(tmp_path: Path) -> None
             trainer.load_checkpoint(tmp_path / "b")
             trainer.load_checkpoint(tmp_path / "a")
         except CheckpointError as error:
-            said.append(str(error))
+            messages.append(str(error))
         assert everything(trainer) == before
-    assert len(said) > 10  # the board, the snakes and their cells
-    for line in said:
+    assert len(messages) > 10  # the board, the snakes and their cells
+    for line in messages:
         assert re.search(r"fit this run: `snapshot` must be of the same env and params: ", line)
         assert "\n" not in line
 
@@ -713,12 +713,12 @@ def test_links_lead_to_files_and_pipes_are_not_waited_for(good: Path, tmp_path: 
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     os.mkfifo(tmp_path / "pipe")
-    for name, said in (
+    for name, message in (
         ("circle", "is not a checkpoint"),
         ("nowhere", "must exist, but does not"),
         ("pipe", "it is not a file"),
     ):
-        with pytest.raises(CheckpointError, match=said):
+        with pytest.raises(CheckpointError, match=message):
             checkpoint.load(tmp_path / name)
     checkpoint.save(tmp_path / "link", {}, {})  # the name is replaced, not what it led to
     assert not (tmp_path / "link").is_symlink()
@@ -874,7 +874,7 @@ def test_a_curriculum_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "said"),
+    ("name", "params", "message"),
     [
         ("squared", {"distance": 4}, r"must have the observation space .*\(7, 7\).*\(9, 9\)"),
         ("tmaze", {}, "must have the observation space of the env before"),
@@ -882,12 +882,12 @@ def test_a_curriculum_resumes_bit_for_bit(tmp_path: Path) -> None:
     ],
 )
 def test_an_env_that_does_not_fit_is_refused_and_changes_nothing(
-    name: str, params: dict[str, Any], said: str
+    name: str, params: dict[str, Any], message: str
 ) -> None:
     trainer = trainer_of("squared")
     iterate(trainer, 1)
     env, before = trainer.env, everything(trainer)
-    with pytest.raises(pufferlib.errors.UsageError, match=said):
+    with pytest.raises(pufferlib.errors.UsageError, match=message):
         trainer.env = pufferlib.make(name, **{"num_envs": 4, "num_workers": 1, **params})
     assert trainer.env is env
     assert everything(trainer) == before

@@ -177,8 +177,8 @@ def test_a_checkpoint_of_python_plays_on_the_command_line(
         wanted = evaluate_policy(vecenv, pufferlib.load("mine.safetensors"), 12, seed=3)
     words = ["--checkpoint", "mine.safetensors", "--episodes=12", "--num-envs=8", "--seed=3"]
     assert main(["eval", "cartpole", *words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {key: told[key] for key in wanted} == wanted
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {key: printed[key] for key in wanted} == wanted
     assert main(["eval", "squared", *words]) == 2
     assert "`env` must have the observation space of the policy" in capsys.readouterr().err
 

@@ -194,7 +194,7 @@ def test_recurrent_policies_play_themselves_too() -> None:
 
 
 class Duel(pufferlib.PufferEnv):
-    """Two pairs; agents leave one by one in the rounds that SCRIPT names, then all begin anew.
+    """Two pairs; agents leave one by one in the rounds that SCRIPT names, then all begin again.
 
     The sides get 1 each round for the larger first number. What an agent sees is its number, the
     round, and the number of the game.
@@ -227,9 +227,9 @@ class Duel(pufferlib.PufferEnv):
                 self.action_masks[agent, 1:] = False
 
     def step(self, actions: Any) -> Any:
-        self.said = [int(action) for action in actions]
+        self.taken = [int(action) for action in actions]
         self.tick += 1
-        sign = np.sign(self.said[0] - self.said[2])
+        sign = np.sign(self.taken[0] - self.taken[2])
         self.rewards[:] = np.where(self.masks, [sign, sign, -sign, -sign], 0)
         self.terminals[:] = self.truncations[:] = False
         gone = self.SCRIPT.get(self.tick, [])
@@ -273,7 +273,7 @@ def test_a_game_is_over_when_the_last_remaining_agent_ends() -> None:
 class Absences(Duel):
     """Two pairs whose agents wait a round, leave, and come back, as PLAN says round by round."""
 
-    PLAN: ClassVar = [  # who acts, and whose episode ends then
+    PLAN: ClassVar = [  # agents that act, and those whose episode ends then
         ([0, 2], []),  # 1 and 3 have not come yet
         ([1, 3], [1]),
         ([0, 2], []),
@@ -366,7 +366,7 @@ def test_opponents_never_take_illegal_actions() -> None:
     for _ in range(8):
         env.step(np.zeros(4, dtype=np.int32))
         for inner in env._inner.envs:
-            assert inner.said == [0, 0, 0, 0]
+            assert inner.taken == [0, 0, 0, 0]
 
 
 def test_metrics_of_slots_are_the_learners_and_those_of_games_are_kept() -> None:
@@ -437,7 +437,7 @@ class Columns(nn.Module):
 
 
 class KnowsWho(nn.Module):
-    """Notes the pairs of what it is told and what it sees; agents see their own number."""
+    """Records pairs of agent ids and observations; agents see their own number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -684,7 +684,7 @@ def test_a_resumed_run_of_self_play_equals_an_uninterrupted_one_bit_for_bit(
     recurrent: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     whole = trainer_of(recurrent, **settings)
-    said = iterate(whole, 5)
+    metrics = iterate(whole, 5)
 
     first = trainer_of(recurrent, **settings)
     iterate(first, 3)
@@ -693,7 +693,7 @@ def test_a_resumed_run_of_self_play_equals_an_uninterrupted_one_bit_for_bit(
     second = trainer_of(recurrent, seed=999, **settings)
     iterate(second, 1)
     second.load_checkpoint(tmp_path / "a")
-    assert iterate(second, 2) == said
+    assert iterate(second, 2) == metrics
 
     for name, part in whole.policy.state_dict().items():
         assert torch.equal(part, second.policy.state_dict()[name]), name
@@ -713,11 +713,11 @@ def test_saving_changes_nothing(tmp_path: Path) -> None:
     one, other = trainer_of("lstm"), trainer_of("lstm")
     for _ in range(4):
         iterate(one, 1)
-        said = iterate(other, 1)
+        metrics = iterate(other, 1)
         other.save_checkpoint(tmp_path / "a")
     iterate(one, 1)
     assert iterate(other, 1)["env/elo"] == pool_of(one).pool.rating
-    assert said["env/pool_size"] == 3
+    assert metrics["env/pool_size"] == 3
 
 
 def test_one_env_can_be_put_back() -> None:
@@ -903,16 +903,16 @@ def running() -> Iterator[pufferlib.PuffeRL]:
 def test_a_forged_pool_is_one_line_and_changes_nothing(
     name: str, good: Path, running: pufferlib.PuffeRL, tmp_path: Path
 ) -> None:
-    change, said = FORGERIES[name]
+    change, message = FORGERIES[name]
     saved = checkpoint.load(good)
     values, tensors = copy.deepcopy(saved.values), dict(saved.tensors)
     change(values["self_play"], tensors)
     checkpoint.save(tmp_path / "forged", tensors, values)
 
     before = tensors_of(running), values_of(running)
-    with pytest.raises(CheckpointError, match=said) as told:
+    with pytest.raises(CheckpointError, match=message) as caught:
         running.load_checkpoint(tmp_path / "forged")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     after = tensors_of(running), values_of(running)
     assert before[0].keys() == after[0].keys()
     for key, part in before[0].items():

@@ -88,7 +88,7 @@ def test_options_that_change_the_numbers_cannot_change(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["{run}"], "must have budget left, but has trained all 256 steps"),
         (["nothing-like-it"], "`nothing-like-it` must be a run or an environment"),
@@ -99,12 +99,12 @@ def test_options_that_change_the_numbers_cannot_change(
     ],
 )
 def test_a_mistake_prints_one_line(
-    words: list[str], said: str, run: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in run.iterdir())
     assert main(["resume", *(word.format(run=run) for word in words)]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert sorted(path.name for path in run.iterdir()) == before
     assert iterations(run) == [1, 2, 3, 4]

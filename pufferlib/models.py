@@ -1,9 +1,9 @@
 """The default policies: plain modules, built from the spaces of one agent.
 
 Every policy is `encode(obs) -> features [B, hidden_size]` followed by `decode(features)`, which
-gives `(logits, value)`, `(mean, std, value)` or, where actions are of both kinds, `(logits, mean,
-std, value)`; with `squash`, a distribution stands for mean and std. `make_policy` picks one by the
-observation space and can put a memory in between.
+returns `(logits, value)`, `(mean, std, value)` or, for mixed actions, `(logits, mean, std, value)`;
+with `squash`, a distribution replaces mean and std. `make_policy` picks a class by the observation
+space and can put a recurrent core in between.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ P = ParamSpec("P")
 
 
 class HeadOptions(TypedDict, total=False):
-    """What all default policies can be told about their heads."""
+    """Options of the heads that all default policies share."""
 
-    separate: bool  # the critic has an encoder of its own
+    separate: bool  # the critic has its own encoder
     squash: bool  # Box actions go through tanh into their bounds
 
 
-def _noting_options(make: Callable[P, nn.Module]) -> Callable[P, nn.Module]:
-    """Let a policy keep the options it is made with in `made_with`, for its checkpoints."""
+def _recording_options(make: Callable[P, nn.Module]) -> Callable[P, nn.Module]:
+    """Store the options of a policy in its attribute `made_with`, for checkpoints."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)
-    def noted(*args: P.args, **kwargs: P.kwargs) -> nn.Module:
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> nn.Module:
         policy = make(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments
         given.pop("env")
         policy.made_with = given  # type: ignore[assignment]
         return policy
 
-    return noted
+    return recorded
 
 
-@_noting_options
+@_recording_options
 def make_policy(
     env: Any,
     hidden_size: int | None = None,
@@ -80,18 +80,17 @@ def make_policy(
 ) -> nn.Module:
     """Build the default policy for `env`: MultiInput for Dict and Tuple, CNN for images, else MLP.
 
-    None leaves an option at the default of the class that is picked. `recurrent` puts a memory of
-    `hidden_size` units between encoder and heads; a transformer sees `context` steps. `separate`
-    gives the values an encoder of their own, as an MLP has by default; a memory is shared, so it
-    cannot go with one. `squash` takes Box actions through tanh into their bounds, where they are
-    cut off at them otherwise.
+    None means the default of that class. `recurrent` puts a recurrent core of `hidden_size` units
+    between encoder and heads; a transformer sees `context` steps. `separate` gives the critic its
+    own encoder, the default of an MLP; a recurrent policy shares one. `squash` maps Box actions
+    into their bounds by tanh; else they are clipped.
     """
-    has_memory = recurrent not in (None, "none")
-    if has_memory and separate is None:
+    is_recurrent = recurrent not in (None, "none")
+    if is_recurrent and separate is None:
         separate = False
-    if separate and has_memory:
+    if separate and is_recurrent:
         raise UsageError(
-            f"`separate` must be false with a memory, which is shared, but got {recurrent=}. "
+            f"`separate` must be false for a recurrent policy, but got {recurrent=}. "
             "Try recurrent='none'."
         )
     observation, action, _ = policy_spaces(env)
@@ -109,7 +108,7 @@ def make_policy(
     }
     given = {name: option for name, option in options.items() if option is not None}
     policy = policy_type(observation.space, action.space, **given)
-    if not has_memory:
+    if not is_recurrent:
         return policy
     width = feature_size(policy, observation)
     return RecurrentWrapper(policy, make_core(str(recurrent), width, width, context))
@@ -119,15 +118,15 @@ def make_policy(
 
 
 class ActorCritic(nn.Module):
-    """The heads that all default policies share; a subclass gives `encode`.
+    """The heads that all default policies share; a subclass implements `encode`.
 
-    With `separate`, values come from features of their own: those of the critic follow those of the
-    actor, and `encode` returns both side by side.
+    With `separate`, the critic has its own features: `encode` returns those of the actor and those
+    of the critic side by side.
 
-    Box actions come from a Gaussian whose standard deviation is a parameter, the same in all
-    states. Where a component has finite bounds, the mean begins in their middle and the standard
-    deviation at half their distance, whatever the scale of the env. With `squash`, it is a Gaussian
-    of deviation 1 that goes through tanh into the bounds.
+    Box actions are Gaussian; the standard deviation is a parameter that does not depend on the
+    observation. Where a component has finite bounds, the mean begins in their middle and the
+    standard deviation at half their distance. With `squash`, a Gaussian that begins with deviation
+    1 is mapped into the bounds by tanh.
     """
 
     center: Tensor
@@ -165,12 +164,12 @@ class ActorCritic(nn.Module):
         raise NotImplementedError
 
     def decode(self, features: Tensor) -> tuple[Any, ...]:
-        """Return action parameters and values `[B]` for features as `encode` gives them."""
+        """Return action parameters and values `[B]` for the features of `encode`."""
         if self.separate:
             of_actor, of_critic = features.chunk(2, 1)
             outputs, value = self.actor(of_actor), self.critic(of_critic)[:, 0]
         else:
-            # One product for both heads: features are read once, and their gradients need no sum.
+            # one product for both heads: features are read once, and their gradients need no sum
             weight = torch.cat((self.actor.weight, self.critic.weight))
             bias = torch.cat((self.actor.bias, self.critic.bias))
             joined = F.linear(features, weight, bias)
@@ -197,7 +196,7 @@ class ActorCritic(nn.Module):
 
 
 class EncodedActorCritic(ActorCritic):
-    """Heads over `layers`, and over `critic_layers` where the critic has its own."""
+    """Heads over `layers`, and over `critic_layers` with `separate`."""
 
     def __init__(
         self,
@@ -235,7 +234,7 @@ class MLP(EncodedActorCritic):
         layout = observation_layout(observation_space)
         if layout.structured:
             raise UsageError(
-                f"`observation_space` of an MLP must be no Dict or Tuple, but got "
+                f"`observation_space` of an MLP must not be a Dict or Tuple, but got "
                 f"{observation_space}. Try MultiInput."
             )
 
@@ -252,9 +251,9 @@ class MLP(EncodedActorCritic):
 class CNN(EncodedActorCritic):
     """Convolutions for images `(H, W, C)` or `(C, H, W)`, then `num_layers` dense layers.
 
-    The smaller of first and last axis holds the channels. From 36 pixels on it is the network of
-    Mnih et al. 2015; smaller images, down to 3 by 3, get smaller kernels. The bounds of the space
-    become [0, 1].
+    The smaller of first and last axis holds the channels. From 36 pixels on this is the network of
+    Mnih et al. 2015; smaller images, down to 3 by 3, get smaller kernels. Pixels are scaled from
+    the bounds of the space to [0, 1].
     """
 
     def __init__(
@@ -334,7 +333,7 @@ class LeafEncoders(nn.Module):
 
 
 class UnitScale(nn.Module):
-    """Brings the bounds of a leaf to [0, 1] where `Leaf.unit_range` asks for it."""
+    """Scales a leaf from its bounds to [0, 1] where it has a `Leaf.unit_range`."""
 
     low: Tensor
     factor: Tensor
@@ -344,7 +343,7 @@ class UnitScale(nn.Module):
         self.is_needed = leaf.unit_range is not None
         low, span = leaf.unit_range or (np.zeros(1), np.ones(1))
         if (low == low.flat[0]).all() and (span == span.flat[0]).all():
-            low, span = low.flat[:1], span.flat[:1]  # one number for all: no rows to read
+            low, span = low.flat[:1], span.flat[:1]  # one number for all: smaller buffers
         self.is_shifted = bool(low.any())
         for name, part in (("low", low), ("factor", 1 / span)):
             self.register_buffer(name, torch.tensor(part, dtype=torch.float32), persistent=False)
@@ -357,9 +356,9 @@ class UnitScale(nn.Module):
 
 
 class VectorEncoder(nn.Linear):
-    """A linear layer over all numbers of a row, whatever their shape and dtype.
+    """A linear layer over all numbers of a row, of any shape and dtype.
 
-    Those of an integer Box are scaled by its bounds.
+    An integer Box is scaled by its bounds.
     """
 
     def __init__(self, leaf: Leaf, width: int) -> None:
@@ -375,11 +374,11 @@ class VectorEncoder(nn.Linear):
 
 
 class CategoryEncoder(nn.Module):
-    """A linear layer over one-hot rows, as a look-up: large spaces cost no more than small ones.
+    """A linear layer over one-hot rows, as a table: large spaces cost no more than small ones.
 
     Takes Discrete `[B]` and MultiDiscrete `[B, *shape]` of any integer dtype. Every component has
-    its own rows of the table; they are summed. Rows of absent agents may hold a value outside of
-    the space: it counts as the nearest inside.
+    its own part of the table; the vectors of all components are summed. Absent agents may have a
+    value outside of the space: the nearest inside replaces it.
     """
 
     lowest: Tensor
@@ -402,7 +401,7 @@ class CategoryEncoder(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """The convolutions of a CNN: images as the env gives them in, `[B, out_features]` out."""
+    """The convolutions of a CNN: from images of the env to `[B, out_features]`."""
 
     def __init__(self, leaf: Leaf, activation: Activation = "relu") -> None:
         super().__init__()
@@ -418,7 +417,7 @@ class ImageEncoder(nn.Module):
             kernels = [(32, 3, 1, 1), (64, 3, 1, 0)]
         else:
             raise UsageError(
-                f"An image must be at least 3 by 3, but got shape {leaf.shape}. Try MLP."
+                f"an image must be at least 3 by 3, but got shape {leaf.shape}. Try MLP."
             )
         layers: list[nn.Module] = []
         for features, size, stride, padding in kernels:

@@ -1,4 +1,4 @@
-"""What writers of policies use: layer initialisation, views of observations, recurrence."""
+"""Tools for policies: layer initialisation, views of observations, recurrent wrappers."""
 
 from __future__ import annotations
 

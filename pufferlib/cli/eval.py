@@ -130,7 +130,7 @@ def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) ->
     from pufferlib.policies.observations import policy_spaces
     from pufferlib.runs.loading import restored
 
-    if "spaces" in saved.facts:
+    if "spaces" in saved.values:
         return restored(saved, path)
     policy = make_policy(
         vecenv, **config.to_dict()["policy"]

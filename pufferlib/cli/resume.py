@@ -121,8 +121,8 @@ def _first_to_extend(paths: list[Path], config: Config) -> Path:
     from pufferlib.runs import checkpoint
 
     def counters(path: Path) -> tuple[int, int]:
-        facts = checkpoint.load(path).facts
-        return checkpoint.counter(facts, "iteration"), checkpoint.counter(facts, "steps")
+        values = checkpoint.load(path).values
+        return checkpoint.counter(values, "iteration"), checkpoint.counter(values, "steps")
 
     path, (iteration, steps) = first_readable(paths, counters)
     if iteration >= config.train.iterations:

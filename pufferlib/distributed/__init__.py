@@ -1,3 +1,3 @@
-"""Training on several processes: the world of a torchrun, and sums over its members."""
+"""Training on several processes: the processes of a torchrun, and sums over them."""
 
 __all__ = ["world"]

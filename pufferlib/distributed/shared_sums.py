@@ -1,8 +1,8 @@
-"""SharedSums: sums over the processes of one machine, through memory that all of them have mapped.
+"""SharedSums: sums over the processes of one machine, through shared memory.
 
-Each process writes its numbers into a slot of its own, waits for the others, and adds up all slots
-in order of rank: the same everywhere, to the last bit. That takes tens of microseconds where a
-round trip through sockets takes a millisecond, as long as a small network's whole update.
+Each process writes its numbers into its own slot, waits at a barrier, and adds up all slots in
+order of rank: the result is bit-identical in all processes. That takes tens of microseconds; a
+round trip through sockets takes a millisecond, as long as a whole update of a small network.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from pufferlib import native
 from pufferlib.system import usable_cores
 
 _FOLDER = "/dev/shm"
-_MOST_BYTES = 16 << 20  # of the whole; what does not fit is summed elsewhere
-_SPINS, _SHORT_SPINS = 20_000, 200  # looks before sleeping, some 300 us; where cores are scarce
-_SLICE_MS = 500  # between looks at whether the others live
+_MOST_BYTES = 16 << 20  # of the shared memory; larger tensors are summed by torch.distributed
+_SPINS, _SHORT_SPINS = (
+    20_000,
+    200,
+)  # checks before sleeping, about 300 us; with fewer cores than processes
+_SLICE_MS = 500  # between checks that the other processes are alive
 
 
 class SharedSums:
-    """Adds tensors up over `size` processes; all must call it with the same sizes, in one order.
+    """Sums tensors over `size` processes; all must make the same calls in the same order.
 
-    `from_first` hands an object of rank 0 to all, and `gather` those of all to all.
+    `from_first` returns the object of rank 0 to all, and `gather` the objects of all to all.
     """
 
     def __init__(
@@ -44,62 +47,64 @@ class SharedSums:
         self._rank, self._size, self._timeout = rank, size, timeout
         self._spins = _SPINS if size <= usable_cores() else _SHORT_SPINS
         self._turn = 0
-        place = -(-native.barrier_bytes(size) // 64) * 64
-        self._slot_bytes = (_MOST_BYTES - place) // (2 * size) // 64 * 64
-        total = place + 2 * size * self._slot_bytes
+        barrier_bytes = -(-native.barrier_bytes(size) // 64) * 64
+        self._slot_bytes = (_MOST_BYTES - barrier_bytes) // (2 * size) // 64 * 64
+        total = barrier_bytes + 2 * size * self._slot_bytes
         path = from_first(_create(total) if rank == 0 else None)
         memory = _mapped(path, total)
         self._pids = gather(os.getpid() if memory is not None else 0)
         if rank == 0 and path is not None:
-            os.unlink(path)  # all that could have it by now
-        self.is_there = all(self._pids)
-        if memory is None or not self.is_there:
+            os.unlink(path)  # every process that can has mapped it by now
+        self.is_available = all(self._pids)
+        if memory is None or not self.is_available:
             return
         whole = np.frombuffer(memory, dtype=np.uint8)
-        self._place = whole[:place]
-        # two of them: one is read while the next is written
-        self._slots = whole[place:].reshape(2, size, self._slot_bytes)
+        self._barrier = whole[:barrier_bytes]
+        # two sets: one is read while the next is written
+        self._slots = whole[barrier_bytes:].reshape(2, size, self._slot_bytes)
 
     def fits(self, tensor: Tensor) -> bool:
         """Return whether a tensor can be summed here."""
         known = tensor.dtype in (torch.float32, torch.float64, torch.int64)
         small = tensor.numel() * tensor.element_size() <= self._slot_bytes
-        return self.is_there and tensor.device.type == "cpu" and known and small
+        return self.is_available and tensor.device.type == "cpu" and known and small
 
     def sum_(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all processes."""
         own = tensor.detach().reshape(-1).numpy()
         slots = self._slots[self._turn % 2, :, : own.nbytes].view(own.dtype)
         slots[self._rank] = own
-        self._meet()
+        self._wait()
         total = slots[0].copy()
         for slot in slots[1:]:
             total += slot
         with torch.no_grad():
             tensor.copy_(torch.from_numpy(total).view_as(tensor))
 
-    def _meet(self) -> None:
-        """Wait until all have written; raise where that cannot come."""
+    def _wait(self) -> None:
+        """Wait until all processes have written; raise if one died or the timeout is over."""
         self._turn += 1
         deadline = time.monotonic() + self._timeout
         while not native.barrier_wait(
-            self._place, self._rank, self._size, self._turn, self._spins, _SLICE_MS
+            self._barrier, self._rank, self._size, self._turn, self._spins, _SLICE_MS
         ):
             for rank, pid in enumerate(self._pids):
                 if not _is_alive(pid):
-                    raise RuntimeError(f"rank {rank} died, so rank {self._rank} cannot go on")
+                    raise RuntimeError(f"rank {rank} died, so rank {self._rank} cannot continue")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"rank {self._rank} waited {self._timeout:g} s for the others")
+                raise RuntimeError(
+                    f"rank {self._rank} waited {self._timeout:g} s for the other ranks"
+                )
 
 
 def _create(size: int) -> str | None:
-    """Return the path of a new file of zeros in memory, None where it cannot be had."""
+    """Return the path of a new zeroed file in shared memory, None where there is no room."""
     try:
         fd, path = tempfile.mkstemp(prefix="pufferlib-", dir=_FOLDER)
     except OSError:
         return None
     try:
-        os.posix_fallocate(fd, 0, size)  # now, and not by a crash in the middle of a run
+        os.posix_fallocate(fd, 0, size)  # fail now, not by a crash in the middle of a run
     except OSError:
         os.unlink(path)
         return None

@@ -1,7 +1,7 @@
-"""World: the processes of one run, started by torchrun, and what they say to each other.
+"""World: the processes of one run, started by torchrun, and their communication.
 
-Slots are counted over all processes, rank by rank, so a run of two processes is the run of one that
-has the slots of both. Everything here does nothing, at no cost, where there is one process.
+Slots are numbered over all processes, rank by rank, so a run of two processes equals the run of one
+process with the slots of both. With one process, everything here does nothing, at no cost.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from pufferlib.distributed.shared_sums import SharedSums
 from pufferlib.errors import PufferError, UsageError
 
 T = TypeVar("T")
-_TIMEOUT = timedelta(minutes=10)  # of one exchange; a dead rank is noticed long before
-_JOIN_SECONDS = 300.0  # between the first process that joins and the last
+_TIMEOUT = timedelta(minutes=10)  # of one exchange; a dead rank is found long before
+_JOIN_SECONDS = 300.0  # for all processes to join
 _PARENT = os.getppid()
-_num_joins = 0  # of this process; each has names of its own in the store
-_shared: SharedSums | None = None  # of this process: its meetings are counted over all runs
+_num_joins = 0  # of this process; each uses its own names in the store
+_shared: SharedSums | None = None  # one per process: its barrier counts over all runs
 
 
 class World:
-    """One process's view of all: `rank` of `size`; `local_rank` counts those of this machine."""
+    """The processes of a run, seen from `rank` of `size`; `local_rank` is that on this machine."""
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
-        self.shared: SharedSums | None = None  # the fast way to sum, where there is one
+        self.shared: SharedSums | None = None  # for fast sums on one machine
 
     @property
     def is_first(self) -> bool:
-        """Whether this process speaks for all: logs, dashboard, checkpoints."""
+        """Whether this is rank 0, which writes logs, dashboard and checkpoints."""
         return self.rank == 0
 
     def share_of(self, total: int, name: str) -> int:
-        """Return this process's part of a number that counts all processes."""
+        """Return the share of this process in a total over all processes."""
         if total % self.size:
             near = max(1, round(total / self.size)) * self.size
             raise UsageError(
@@ -51,7 +51,7 @@ class World:
         return total // self.size
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by its sum over all processes; returns it."""
+        """Replace a tensor by its sum over all processes; return it."""
         if self.shared is not None and self.shared.fits(tensor):
             self.shared.sum_(tensor)
         elif self.size > 1:
@@ -60,14 +60,13 @@ class World:
 
     @property
     def total(self) -> Callable[[Tensor], Tensor] | None:
-        """`sum_`, or None where there is nobody to sum with."""
+        """`sum_`, or None with one process."""
         return None if self.size == 1 else self.sum_
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replace gradients by their sums over all processes: one exchange of one flat tensor.
+        """Replace gradients by their sums over all processes, in one exchange of a flat tensor.
 
-        A process without a gradient for a parameter counts as zero; all must have the same
-        parameters in the same order.
+        A missing gradient counts as zero; all processes must have the same parameters in order.
         """
         if self.size == 1:
             return
@@ -85,23 +84,23 @@ class World:
             )
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the tensors of rank 0, in place."""
+        """Copy the tensors of rank 0 into those of every process."""
         if self.size > 1:
             with torch.no_grad():
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all processes, in order of rank; any object that can be pickled."""
+        """Return the values of all processes, in order of rank; values must be picklable."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
-    def agree(self, facts: Mapping[str, object]) -> None:
-        """Raise in all processes, and name the fact, unless every process has the same facts."""
-        spelled = {name: repr(value) for name, value in facts.items()}
+    def agree(self, options: Mapping[str, object]) -> None:
+        """Raise in all processes, naming the option, unless all have the same options."""
+        spelled = {name: repr(value) for name, value in options.items()}
         first, *others = self.gather(spelled)
         for rank, other in enumerate(others, 1):
             for name in {**first, **other}:
@@ -113,7 +112,7 @@ class World:
                     )
 
     def most(self, value: int) -> int:
-        """Return the largest of the processes' values: one that wants to stop stops all."""
+        """Return the largest value of all processes."""
         return max(self.gather(value))
 
     def from_first(self, value: T) -> T:
@@ -125,13 +124,13 @@ class World:
         return values[0]  # type: ignore[no-any-return]
 
     def join_rows(self, rows: Tensor) -> Tensor:
-        """Return the rows of all processes, one rank's after the other's."""
+        """Return the rows of all processes, in order of rank."""
         if self.size == 1:
             return rows
         return torch.cat([part.to(rows.device) for part in self.gather(rows.cpu())])
 
     def own_rows(self, rows: Tensor) -> Tensor:
-        """Return this process's part of rows that count all processes."""
+        """Return this process's part of the rows of all processes."""
         share = len(rows) // self.size
         return rows[self.rank * share : (self.rank + 1) * share]
 
@@ -140,7 +139,7 @@ ALONE = World()
 
 
 class SlotGenerator(torch.Generator):
-    """A generator for the slots of all processes: those who draw from it take their part of it."""
+    """A generator for the slots of all processes: each uses its share of the numbers drawn."""
 
     rank: int
     size: int
@@ -152,16 +151,18 @@ class SlotGenerator(torch.Generator):
 
 
 def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
-    """Return the world that torchrun made for this process, or one of its own.
+    """Return the world that torchrun started this process in, or a world of one process.
 
     The first call connects the processes: over gloo for CPUs, over nccl for GPUs. Processes on one
-    machine sum through shared memory where they can. From here on a process of torchrun dies with
-    it, and one that does not join in time is named by the others.
+    machine sum through shared memory if possible. From then on a process dies with its torchrun.
+    The error after a timeout names the processes that did not join.
     """
     if "WORLD_SIZE" not in environ or int(environ["WORLD_SIZE"]) == 1:
         return ALONE
     if not dist.is_available():
-        raise UsageError("WORLD_SIZE asks for several processes, but this torch has no distributed")
+        raise UsageError(
+            "WORLD_SIZE must be 1, because this build of torch has no torch.distributed."
+        )
     local_rank = int(environ.get("LOCAL_RANK", "0"))
     if not dist.is_initialized():
         if "TORCHELASTIC_RUN_ID" in environ:
@@ -181,22 +182,22 @@ def join_world(device: str, environ: Mapping[str, str] = os.environ) -> World:
 
 
 def _die_with_torchrun() -> None:
-    """Have the system end this process when torchrun dies, even by kill -9."""
+    """Let the kernel end this process when torchrun dies, even by kill -9."""
     native.die_with_parent()
     if os.getppid() != _PARENT:
-        raise PufferError("torchrun must outlive its processes, but has died.")
+        raise PufferError("torchrun must outlive its processes, but it died.")
 
 
 def _connect(backend: str, environ: Mapping[str, str]) -> None:
-    """Wait for all processes, for a bounded time, and make them one group."""
+    """Wait for all processes, up to a timeout, and form a process group."""
     global _num_joins
     unset = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
     if unset:
-        raise UsageError(f"{unset[0]} must be set where WORLD_SIZE is, but is not. Try torchrun.")
+        raise UsageError(f"{unset[0]} must be set if WORLD_SIZE is, but is not. Try torchrun.")
     rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     host, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
     has_server = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    # torchrun keeps its store over restarts, which the agents of several machines count differently
+    # torchrun's store survives restarts; agents of several machines count those differently
     is_one_machine = environ.get("LOCAL_WORLD_SIZE") == environ["WORLD_SIZE"]
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0") if is_one_machine else "0"
     _num_joins += 1
@@ -214,21 +215,21 @@ def _connect(backend: str, environ: Mapping[str, str]) -> None:
             ),
         )
         backends = _backends(store, backend, rank, size)
-    except RuntimeError as error:  # torch's own: refused, timed out, cut off
+    except RuntimeError as error:  # of torch: refused, timed out or closed
         reason = str(error).partition("\n")[0]
         raise PufferError(
             f"rank {rank} must reach the store at {host}:{port}, but cannot: {reason}"
         ) from error
     if len(set(backends)) > 1:
         raise UsageError(
-            "`device` must be a CPU in all processes or a GPU in all, but the ranks use "
+            "`device` must be a CPU in all processes or a GPU in all, but got the backends "
             f"{', '.join(backends)}."
         )
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
 
 
 def _backends(store: Any, backend: str, rank: int, size: int) -> list[str]:
-    """Write this process's backend into the store; return those of all, once they are there."""
+    """Write our backend into the store; wait for those of all ranks and return them."""
     names = [f"backend/{each}" for each in range(size)]
     store.set(names[rank], backend)
     deadline, missing = time.monotonic() + _JOIN_SECONDS, list(range(size))
@@ -236,14 +237,14 @@ def _backends(store: Any, backend: str, rank: int, size: int) -> list[str]:
         if time.monotonic() > deadline:
             raise PufferError(
                 f"all {size} ranks must join within {_JOIN_SECONDS:g} s, but "
-                f"{', '.join(map(str, missing))} did not. Try the output of those for the cause."
+                f"{', '.join(map(str, missing))} did not. See their output for the cause."
             )
         time.sleep(0.02)
     return [store.get(name).decode() for name in names]
 
 
 def leave_world() -> None:
-    """Part from the others at the end of a run; safe to call at any time."""
+    """Leave the process group at the end of a run; safe to call at any time."""
     global _shared
     _shared = None
     if dist.is_available() and dist.is_initialized():

@@ -1,4 +1,4 @@
-"""Policies: what one may return, how it is called, how it acts, what it remembers."""
+"""Policies: calling them, their outputs, acting, recurrent states, normalisation."""
 
 __all__ = [
     "acting",

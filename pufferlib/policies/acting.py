@@ -22,20 +22,20 @@ from pufferlib.spaces import ActionLayout
 
 
 class Decision(NamedTuple):
-    """What a policy decides for B observations."""
+    """Actions of a policy for B observations."""
 
     actions: Tensor  # [B, *shape], as a rollout stores them
     logprobs: Tensor  # [B]; zeros for deterministic actions
     values: Tensor  # [B]
-    state: RecurrentState  # after this step
+    state: RecurrentState  # the one after this step
     env_actions: Tensor  # [B, ...], as the env takes them
 
 
 class Actor:
-    """A policy and what stands between it and an env: spaces, normalisation, random numbers.
+    """A policy with what it needs to act in an env: spaces, normalisation, random numbers.
 
-    `normalise` is applied by `observe` only, so that a rollout can store what the policy saw.
-    `autocast` is entered by `acting`. Without a generator, actions come from torch's global one.
+    Only `observe` applies `normalise`, so that a rollout can store what the policy saw. `acting`
+    enters `autocast`. Without a generator, actions come from torch's global one.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Actor:
     def observe(
         self, observations: NDArray[Any], masks: Tensor | None = None, ends_step: bool = False
     ) -> Tensor:
-        """Return observations `[B, *shape]` on the policy's device, as the policy sees them.
+        """Return observations `[B, *shape]` on the policy's device, normalised.
 
-        With `masks` `[B]` the statistics of the normalisation learn from the rows that carry data;
-        `ends_step` says that these are all of this step, as `end_step` does afterwards.
+        With `masks` `[B]` the statistics of the normalisation are updated from the rows that carry
+        data. `ends_step` is true for the last rows of a step, in place of a call of `end_step`.
         """
         rows = on_device(observations, self.device)
         if self.normalise is None:
@@ -75,20 +75,20 @@ class Actor:
         return self.normalise(rows)
 
     def end_step(self) -> None:
-        """Note that every slot has acted once more; see `ObservationNorm.end_step`."""
+        """End a step in which every slot acted; see `ObservationNorm.end_step`."""
         if isinstance(self.normalise, ObservationNorm):
             self.normalise.end_step()
 
     def values(
         self, observations: NDArray[Any], state: RecurrentState, agent_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the values `[B]` of observations as an env gives them."""
+        """Return the values `[B]` of observations from the env."""
         return self.output(self.observe(observations), state, agent_ids).value.float()
 
     def output(
         self, observations: Tensor, state: RecurrentState, agent_ids: Tensor | None = None
     ) -> PolicyOutput:
-        """Return the policy's output for observations as it sees them; see `policy_step`."""
+        """Return the policy's output for observations from `observe`; see `policy_step`."""
         return policy_step(self.policy, observations, state, self.spaces, agent_ids)
 
     def act(
@@ -100,7 +100,7 @@ class Actor:
         agent_ids: Tensor | None = None,
         deterministic: bool = False,
     ) -> Decision:
-        """Decide for observations as the policy sees them; `state` is that before this step."""
+        """Choose actions for observations from `observe`; `state` is the one before this step."""
         output = self.output(observations, state, agent_ids)
         return decide(output, self.spaces.action, action_masks, self.generator, deterministic)
 
@@ -112,7 +112,7 @@ class Actor:
         action_masks: Any,
         agent_ids: Sequence[Any] | None = None,
     ) -> tuple[NDArray[Any], RecurrentState]:
-        """Act on observations in any form that an env gives; return actions and the next state."""
+        """Act on observations in any form of an env; return actions and the next state."""
         layout = self.spaces.observation
         given = _rows(observations, self.spaces, agent_ids)
         is_single = given.ndim == len(layout.shape)

@@ -1,22 +1,22 @@
-"""Call any policy, for one step or for whole segments, and bring its answer into one form.
+"""Call any policy, for one step or for whole segments, and return its result in one form.
 
 `policy_step` and `policy_sequence` return a `PolicyOutput`, which `distributions` works on.
 
-What a policy may return from `forward(obs)`, B rows at a time:
+A policy may return from `forward(obs)`, for B rows:
 
-- discrete actions: `(logits, value)`; logits `[B, sum(nvec)]`, or a list of one tensor a component
+- discrete actions: `(logits, value)`; logits `[B, sum(nvec)]`, or a list with one per component
 - Box actions: `(mean, std, value)` or `((mean, std), value)`
-- both kinds at once: `(logits, mean, std, value)`
+- discrete and Box actions: `(logits, mean, std, value)`
 - a `torch.distributions` object in the place of the logits or of mean and std
 - any of these with a recurrent state at the end, where `forward(obs, state=None)` takes one
 
-`forward(obs, agent_ids)` is told which agent of its env each row belongs to. A policy that has both
-`encode_observations(obs, state)` and `decode_actions(obs, actions, state)` answers through the
-first in rollouts and through the second, over `[T, B]`, in training.
+`forward(obs, agent_ids)` also gets the index of each row's agent in its env. A *two-part policy*
+has `encode_observations(obs, state)`, called in rollouts, and `decode_actions(obs, actions,
+state)`, called over `[T, B]` in training.
 
-All of this goes through methods of the policy itself, never through what wraps it: hooks on the
-`__call__` of a wrapper, such as those of DistributedDataParallel, see steps of rollouts only. Who
-trains on several processes averages the gradients of the parameters themselves.
+Methods are called on the policy itself, never on its wrapper: hooks on the `__call__` of a wrapper,
+such as those of DistributedDataParallel, see steps of rollouts only. Training on several processes
+therefore averages the gradients of the parameters directly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pufferlib.policies.recurrent import (
     reset_state,
     tensors_of,
 )
-from pufferlib.policies.two_part import decode_segments, is_in_halves, tie_cells
+from pufferlib.policies.two_part import decode_segments, is_two_part, tie_cells
 
 
 def policy_step(
@@ -60,10 +60,10 @@ def policy_step(
     spaces: PolicySpaces,
     agent_ids: Tensor | None = None,
 ) -> PolicyOutput:
-    """Ask `policy` about one step of B slots: observations `[B, *shape]`, its last state.
+    """Call `policy` for one step of B slots: observations `[B, *shape]`, its last state.
 
-    `agent_ids` `[B]` says which agent of its env each slot is; without it the rows must be those of
-    whole envs in order.
+    `agent_ids` `[B]` is the index of each slot's agent in its env; without it the rows must be
+    those of whole envs in order.
     """
     inputs = observations
     if spaces.observation.structured:
@@ -72,13 +72,13 @@ def policy_step(
     batch = len(observations if is_rows else first_tensor(observations))
     if agent_ids is None and _call_of(policy).agent_ids:
         agent_ids = _agents_in_order(batch, spaces, observations)
-    result = _asked(policy, inputs, _to_policy(policy, state), agent_ids)
+    result = _called(policy, inputs, _to_policy(policy, state), agent_ids)
     output = policy_output(result, batch, spaces.action)
     if output.state is None:
-        if takes_state(policy):  # `state=None` is there for others to call it alike
+        if takes_state(policy):  # accepts a state, but never returns one
             _STATELESS.add(unwrapped(policy))
         return output
-    if not takes_state(policy):  # it would never get back what it remembers
+    if not takes_state(policy):  # the state could not be passed back
         names = ", ".join(inspect.signature(type(unwrapped(policy)).forward).parameters)
         raise UsageError(
             "`forward` must take `state` where it returns one, but got a state from "
@@ -96,15 +96,15 @@ def policy_sequence(
     agent_ids: Tensor | None = None,
     actions: Tensor | None = None,
 ) -> PolicyOutput:
-    """Ask `policy` about whole segments: observations `[S, T, *shape]`; outputs are `[S*T, ...]`.
+    """Call `policy` for whole segments: observations `[S, T, *shape]`; outputs are `[S*T, ...]`.
 
-    `state` is that before the first step. Where `resets[s, t]` is true, step t begins an episode
-    and sees a state of zeros. The state returned is that after the last step. `agent_ids` `[S]` is
-    as for `policy_step`; `actions` `[S, T, ...]` are those taken, for policies that want them.
+    `state` is the one before the first step. Where `resets[s, t]` is true, step t begins an episode
+    with a state of zeros. The returned state is the one after the last step. `agent_ids` `[S]` is
+    as for `policy_step`; `actions` `[S, T, ...]` are those taken, which two-part policies need.
 
-    A policy without state sees all steps at once. One with state is asked through
-    `forward_sequence(obs, state, resets)` if it has one, which returns what `forward` does for
-    `[S, T]`; through `decode_actions` if it has that, when no state is returned; else step by step.
+    A policy without state gets all steps at once. For one with state this calls `decode_actions` of
+    a two-part policy, which returns no state; or `forward_sequence(obs, state, resets)` if it has
+    that, which returns what `forward` does for `[S, T]`; else `forward`, step by step.
     """
     is_rows = isinstance(observations, Tensor)
     segments, horizon = (observations if is_rows else first_tensor(observations)).shape[:2]
@@ -116,9 +116,9 @@ def policy_sequence(
             agent_ids = agent_ids.repeat_interleave(horizon)
         return policy_step(policy, flat, None, spaces, agent_ids)
     module: Any = unwrapped(policy)
-    if _call_of(policy).two_halves:
+    if _call_of(policy).two_part:
         if actions is None:
-            raise TypeError("a policy with `decode_actions` needs the actions that were taken")
+            raise TypeError("a two-part policy needs the actions that were taken")
         rows = map_state(_flatten_steps, observations)
         inputs = unflatten_observations(rows, spaces.observation)
         return decode_segments(module, inputs, actions, state, resets, spaces.action)
@@ -145,27 +145,27 @@ def policy_sequence(
 
 
 def prepare_policy(policy: nn.Module, spaces: PolicySpaces | None = None) -> nn.Module:
-    """Tie what must be one; return the policy. Call it before an optimizer takes the parameters.
+    """Tie weights that must be shared; return the policy. Call it before making an optimizer.
 
-    A policy that steps by a cell (`lstm_cell`) and trains by layers of it (`lstm`) would else play
-    with other weights than it learns: the layers get the parameters of the cell. With `spaces`,
-    lazy layers get their sizes, from two rows of zeros.
+    A two-part policy that steps with a cell (`lstm_cell`) and trains with layers (`lstm`) would
+    play with other weights than it learns: the layers get the parameters of the cell. With
+    `spaces`, lazy layers get their sizes from two rows of zeros.
     """
     if spaces is not None and any(map(is_lazy, (*policy.parameters(), *policy.buffers()))):
         layout, device = spaces.observation, next(policy.parameters()).device
         rows = torch.zeros(2, *layout.shape, dtype=torch_dtype(layout.dtype), device=device)
         with torch.no_grad(), in_eval_mode(policy):
             policy_step(policy, rows, None, spaces)
-    if _call_of(policy).two_halves:
+    if _call_of(policy).two_part:
         tie_cells(unwrapped(policy))
     return policy
 
 
 @contextmanager
 def in_eval_mode(policy: nn.Module) -> Iterator[None]:
-    """Ask `policy` meanwhile as it is to play: no dropout, running statistics as they are.
+    """Put `policy` into eval mode: no dropout, fixed running statistics.
 
-    Afterwards every module is in the mode that it was in.
+    Afterwards every module is back in its own mode.
     """
     training = [module for module in policy.modules() if module.training]
     for module in training:
@@ -178,10 +178,9 @@ def in_eval_mode(policy: nn.Module) -> Iterator[None]:
 
 
 def takes_state(policy: nn.Module) -> bool:
-    """Say whether `policy` is recurrent: `forward` has a parameter `state`, or it has two halves.
+    """Return whether `policy` is recurrent: two-part, or its `forward` has a parameter `state`.
 
-    The two halves are `encode_observations` and `decode_actions`. One that has been asked for a
-    step and returned no state is not.
+    A policy that was called for a step and returned no state is not recurrent.
     """
     return _call_of(policy).state and unwrapped(policy) not in _STATELESS
 
@@ -197,15 +196,15 @@ def unwrapped(policy: nn.Module) -> nn.Module:
             return policy
 
 
-_STATELESS: WeakSet[nn.Module] = WeakSet()  # take a state, but return none
+_STATELESS: WeakSet[nn.Module] = WeakSet()  # `forward` takes a state, but returns none
 
 
 class _Call(NamedTuple):
-    """How a class of policies wants to be called."""
+    """What the methods of a class of policies take."""
 
     state: bool
     agent_ids: bool
-    two_halves: bool  # encode_observations and decode_actions in place of forward
+    two_part: bool  # encode_observations and decode_actions in place of forward
 
 
 def _call_of(policy: nn.Module) -> _Call:
@@ -215,7 +214,7 @@ def _call_of(policy: nn.Module) -> _Call:
 
 @lru_cache(maxsize=256)
 def _call_of_type(policy_type: Any) -> _Call:
-    if is_in_halves(policy_type):
+    if is_two_part(policy_type):
         return _Call(True, _takes_agent_ids(policy_type.encode_observations), True)
     names = inspect.signature(policy_type.forward).parameters
     return _Call("state" in names, "agent_ids" in names, False)
@@ -226,14 +225,14 @@ def _takes_agent_ids(function: Any) -> bool:
     return "agent_ids" in inspect.signature(function).parameters
 
 
-def _asked(
+def _called(
     policy: nn.Module, inputs: Observations, state: RecurrentState, agent_ids: Tensor | None
 ) -> Any:
     """Return what the policy returns for one step."""
     call = _call_of(policy)
     named: dict[str, Any] = {"agent_ids": agent_ids} if call.agent_ids else {}
     try:
-        if call.two_halves:
+        if call.two_part:
             module: Any = unwrapped(policy)
             return module.encode_observations(inputs, state, **named)
         if call.state:
@@ -245,20 +244,20 @@ def _asked(
         raise mismatch(error, "forward", inputs) from error
 
 
-# what torch says of a tensor that does not fit a layer
+# torch's messages about a tensor that does not fit a layer
 _WRONG_TYPE = re.compile(r"dtype|\btypes?\b")
 _MISMATCH = re.compile(rf"{_WRONG_TYPE.pattern}|shape|size|dimension|channels", re.IGNORECASE)
 
 
 def is_mismatch(error: RuntimeError) -> bool:
-    is_full = isinstance(error, torch.OutOfMemoryError)  # its text has sizes in it too
+    is_full = isinstance(error, torch.OutOfMemoryError)  # its message has sizes in it too
     return not is_full and _MISMATCH.search(str(error)) is not None
 
 
 def mismatch(error: RuntimeError, method: str, inputs: Observations) -> UsageError:
-    """Word an error of torch for the author of a policy: what its layers were given."""
-    said = str(error).strip().partition("\n")[0].rstrip(".")
-    if _WRONG_TYPE.search(said):
+    """Return an error of torch as one for the author of a policy: with what its layers got."""
+    why = str(error).strip().partition("\n")[0].rstrip(".")
+    if _WRONG_TYPE.search(why):
         is_float = isinstance(inputs, Tensor) and inputs.is_floating_point()
         hint = "a cast to what the layer takes" if is_float else "`.float()` before the first layer"
     else:
@@ -267,12 +266,12 @@ def mismatch(error: RuntimeError, method: str, inputs: Observations) -> UsageErr
             "a first layer of that width" if is_rows else "`.flatten(1)`, or layers of that shape"
         )
     return UsageError(
-        f"`{method}` must take observations of {_spelled(inputs)}, but raised: {said}. Try {hint}."
+        f"`{method}` must take observations of {_spelled(inputs)}, but raised: {why}. Try {hint}."
     )
 
 
 def _spelled(tree: Observations) -> str:
-    """Return shapes and dtypes of observations, by key where they have any."""
+    """Return shapes and dtypes of observations, by key for dicts and tuples."""
     if isinstance(tree, Tensor):
         return f"shape {tuple(tree.shape)} {str(tree.dtype).removeprefix('torch.')}"
     items = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
@@ -297,16 +296,16 @@ def _joined(steps: list[PolicyOutput], state: RecurrentState) -> PolicyOutput:
 
     value, logits, mean, std = (stacked(list(parts)) for parts in list(zip(*steps))[:4])
     if value is None:
-        raise TypeError("a policy gave no values")
+        raise TypeError("a PolicyOutput must have values")
     if any(step.distribution is not None or step.transforms for step in steps):
         return PolicyOutput(value, state=state, steps=tuple(steps))
     return PolicyOutput(value, logits, mean, std, state=state)
 
 
-# --- states as policies write them ----------------------------------------------------------------
+# --- the batch dimension of states ----------------------------------------------------------------
 #
-# We keep the batch first. nn.LSTM and nn.GRU keep layers first, and so do policies written around
-# them: which dimension of each tensor is the batch is found once for each policy.
+# Here the batch comes first. In nn.LSTM and nn.GRU, and in policies that return their states, the
+# layers do. Which dimension of each tensor is the batch is found once for each policy, by its size.
 
 _STATE_DIMS: WeakKeyDictionary[nn.Module, tuple[int, ...]] = WeakKeyDictionary()
 
@@ -350,22 +349,25 @@ def _fits(tensors: list[Tensor], dims: tuple[int, ...], batch: int) -> bool:
 def _batch_dims(
     policy: nn.Module, tensors: list[Tensor], batch: int, inputs: Observations
 ) -> tuple[int, ...]:
-    """Find the batch in each tensor of a state; where two fit, a copy of the policy is asked."""
+    """Return the batch dimension of each tensor of a state: the one of size `batch`.
+
+    Of a matrix it is the first if both fit: `[B, H]`. Where several dimensions of a larger tensor
+    have that size by coincidence (two layers, two slots), only calling a copy of the policy with
+    another batch shows which of them follows it.
+    """
     options = [[d for d, size in enumerate(part.shape) if size == batch] for part in tensors]
-    unclear = [
-        len(found) > 1 and part.dim() > 2 for found, part in zip(options, tensors, strict=True)
-    ]
-    if any(unclear):
+    pairs = list(zip(options, tensors, strict=True))
+    if any(len(found) > 1 and part.dim() > 2 for found, part in pairs):
         one_more = map_state(lambda rows: torch.cat((rows, rows[:1])), inputs)
         with torch.no_grad(), torch.random.fork_rng():
-            nobody = torch.zeros(batch + 1, dtype=torch.int64, device=tensors[0].device)
-            result = _asked(copy.deepcopy(unwrapped(policy)), one_more, None, nobody)
-        for found, part, other in zip(options, tensors, tensors_of(result[-1]), strict=True):
+            agent_ids = torch.zeros(batch + 1, dtype=torch.int64, device=tensors[0].device)
+            result = _called(copy.deepcopy(unwrapped(policy)), one_more, None, agent_ids)
+        for (found, part), other in zip(pairs, tensors_of(result[-1]), strict=True):
             found[:] = [d for d in found if other.shape[d] != part.shape[d]]
-    for found, part in zip(options, tensors, strict=True):
+    for found, part in pairs:
         if not found:
             raise UsageError(
-                f"`state` must have the batch of {batch} as a dimension, best as the first, but "
-                f"got a tensor of shape {tuple(part.shape)}."
+                f"`state` must have a dimension of the batch size {batch}, preferably the first, "
+                f"but got a tensor of shape {tuple(part.shape)}."
             )
     return tuple(found[0] for found in options)

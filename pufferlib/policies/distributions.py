@@ -1,17 +1,17 @@
 """Sample actions from a PolicyOutput, and evaluate actions that were taken.
 
-Rows of actions lie as `spaces.ActionLayout` says. Box actions are stored as they were sampled, and
-`env_actions` turns them into what the env takes: first the transforms of the policy, such as
-`Squash`, then a clip to the bounds of the space. All log-probabilities are those of the sampled
-numbers. So a Gaussian sample beyond a bound counts as what it was, not as the bound, and a squashed
-action needs no inverse, which float32 loses near a bound.
+`spaces.ActionLayout` describes rows of actions. Box actions are stored as they were sampled, and
+`env_actions` turns them into those of the env: first by the transforms of the policy, such as
+`Squash`, then by a clip to the bounds of the space. All log-probabilities are those of the sampled
+numbers. So a Gaussian sample beyond a bound is not evaluated at the bound, and a squashed action
+needs no inverse, which float32 loses near a bound.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Transform, TransformedDistribution
 
+from pufferlib.distributed.world import SlotGenerator
 from pufferlib.errors import UsageError
 from pufferlib.policies.outputs import PolicyOutput
 from pufferlib.spaces import ActionLayout
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _ILLEGAL = -1e30  # logit of an illegal choice: its probability is exactly 0
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of a standard Gaussian's mean
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # for means over a standard Gaussian
 
 
 def sample(
@@ -36,10 +37,10 @@ def sample(
 ) -> tuple[Tensor, Tensor]:
     """Draw actions `[B, *layout.shape]` and their log-probabilities `[B]`.
 
-    `action_masks` `[B, mask_width]` is false for choices that are illegal; those are never drawn,
-    unless a component has no legal choice at all. Where a Box is among the actions, a row without
-    any legal choice is that of an agent that waits: what it draws is sure, and has no entropy. The
-    rows are what `evaluate_actions` takes; the env takes what `env_actions` makes of them.
+    `action_masks` `[B, mask_width]` is false for illegal choices; those are never drawn, unless a
+    component has no legal choice at all. Where the actions include a Box, a row without any legal
+    choice belongs to a waiting agent: its log-probability and entropy are 0. `evaluate_actions`
+    takes these rows; `env_actions` turns them into those of the env.
     """
     indices = reals = logprobs = None
     if outputs.logits is not None:
@@ -48,7 +49,7 @@ def sample(
         logprobs = _chosen(log_probs, indices)
     if outputs.mean is not None:
         mean, std = outputs.mean.float(), _given(outputs.std).float()
-        noise = _noise(mean, "normal_", generator)
+        noise = _noise(mean, generator, normal=True)
         reals = torch.addcmul(mean, std, noise)
         density = _log_density(noise, std)
         if outputs.transforms:
@@ -72,10 +73,10 @@ def evaluate_actions(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy `[B]` of actions `[B, *layout.shape]` as `sample` drew.
 
-    Both are sums over the components, and finite with finite gradients whatever is masked. The
-    entropy of a transformed Gaussian has no closed form: it is the Gaussian's own plus the mean of
-    the log-slope, which eight points of Gauss-Hermite quadrature give without noise. That of other
-    distributions without one is the surprise of one fresh sample: unbiased, noisy.
+    Both are sums over the components, and finite with finite gradients under any mask. The entropy
+    of a transformed Gaussian has no closed form: it is the Gaussian's own plus the mean of the
+    log-slope, by Gauss-Hermite quadrature with eight points. That of other distributions without a
+    closed form is minus the log-probability of one fresh sample: unbiased, but noisy.
     """
     if outputs.steps:
         return _evaluate_steps(outputs.steps, layout, actions, action_masks)
@@ -107,7 +108,7 @@ def evaluate_actions(
 
 
 def _of_acting(numbers: Tensor, layout: ActionLayout, action_masks: Tensor | None) -> Tensor:
-    """Return numbers `[B]`, 0 without a gradient for agents that wait."""
+    """Return numbers `[B]`, with 0 and no gradient for waiting agents."""
     if action_masks is None or not layout.num_continuous:
         return numbers
     return numbers.where(action_masks.any(-1), 0.0)
@@ -116,8 +117,8 @@ def _of_acting(numbers: Tensor, layout: ActionLayout, action_masks: Tensor | Non
 def env_actions(outputs: PolicyOutput, layout: ActionLayout, actions: Tensor) -> Tensor:
     """Return rows that `sample` drew from `outputs` as `VectorEnv.step` takes them.
 
-    Reals are inside their bounds, indices are the values of the space that they stand for. Where
-    both meet, rows are float64, which holds either exactly.
+    Reals are clipped to their bounds; indices become values of the space. Rows with both are
+    float64, which holds either exactly.
     """
     if not layout.num_continuous:
         return actions if layout.is_plain else actions + _starts(layout, actions)
@@ -143,7 +144,7 @@ def _starts(layout: ActionLayout, like: Tensor) -> Tensor:
 def mode(outputs: PolicyOutput, layout: ActionLayout, action_masks: Tensor | None = None) -> Tensor:
     """Return the most likely legal actions `[B, *layout.shape]`, as `sample` returns actions.
 
-    Nothing is random. For a transformed Gaussian this is the median.
+    For a transformed Gaussian this is the median.
     """
     indices = reals = None
     if outputs.logits is not None:
@@ -165,15 +166,15 @@ def _evaluate_steps(
     actions: Tensor,
     action_masks: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Judge actions `[S*T, ...]`, segment by segment, by T outputs of S rows each."""
+    """Evaluate actions `[S*T, ...]` by T outputs of S rows each."""
     horizon = len(steps)
     by_step = actions.view(-1, horizon, *actions.shape[1:]).unbind(1)
-    masks_by_step: Any = [None] * horizon
+    masks_by_step: Sequence[Tensor | None] = [None] * horizon
     if action_masks is not None:
         masks_by_step = action_masks.view(-1, horizon, action_masks.shape[1]).unbind(1)
     pairs = [
-        evaluate_actions(step, layout, *rows)
-        for step, *rows in zip(steps, by_step, masks_by_step, strict=True)
+        evaluate_actions(step, layout, taken, masks)
+        for step, taken, masks in zip(steps, by_step, masks_by_step, strict=True)
     ]
     logprobs, entropy = (torch.stack(parts, 1).flatten() for parts in zip(*pairs, strict=True))
     return logprobs, entropy
@@ -182,9 +183,9 @@ def _evaluate_steps(
 def _log_probs(logits: Tensor, nvec: tuple[int, ...], action_masks: Tensor | None) -> Tensor:
     """Return log-probabilities `[B, n]` of one component, or `[B, k, max(nvec)]` of several.
 
-    What is illegal, or only pads a component to the widest, gets a huge negative logit in place of
-    -inf: its probability is exactly 0 all the same, and 0 times it is no nan. Padding is the less
-    likely of the two, so that a component without any legal choice never falls into it.
+    Illegal choices, and those that pad a component to the widest, get a huge negative logit in
+    place of -inf: the probability is exactly 0 too, and 0 times the logit is not nan. Padding is
+    the less likely of the two, so that a component without any legal choice never draws it.
     """
     logits = logits.float()
     legal = action_masks
@@ -195,7 +196,7 @@ def _log_probs(logits: Tensor, nvec: tuple[int, ...], action_masks: Tensor | Non
         logits = logits.masked_fill(legal.logical_not(), _ILLEGAL)
     if len(set(nvec)) > 1:
         logits = logits.masked_fill(_padding(nvec, logits.device)[1], 2 * _ILLEGAL)
-    return F.log_softmax(logits, -1).clamp_min(4 * _ILLEGAL)  # a policy may give -inf itself
+    return F.log_softmax(logits, -1).clamp_min(4 * _ILLEGAL)  # a policy may return -inf itself
 
 
 def _by_component(rows: Tensor, nvec: tuple[int, ...]) -> Tensor:
@@ -216,31 +217,35 @@ def _padding(nvec: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tenso
     return columns.flatten().to(device), (choice >= counts).to(device)
 
 
-def _noise(like: Tensor, kind: str, generator: torch.Generator | None) -> Tensor:
-    """Return random numbers in the shape of `like`, one row for each row of a batch.
+def _noise(like: Tensor, generator: torch.Generator | None, normal: bool) -> Tensor:
+    """Return random numbers in the shape of `like`, a row for each row of a batch.
 
-    Where a generator serves the slots of several processes, each draws the numbers of all and takes
-    its own, so that a slot gets the same ones however many processes there are.
+    With a SlotGenerator each process draws the numbers of all processes and takes its own, so that
+    a slot gets the same numbers with any number of processes.
     """
-    size, rank = getattr(generator, "size", 1), getattr(generator, "rank", 0)
-    if size == 1:
-        drawn: Tensor = getattr(torch.empty_like(like), kind)(generator=generator)
-        return drawn
-    rows = like.new_empty(size * len(like), *like.shape[1:])
-    getattr(rows, kind)(generator=generator)
+    size, rank = _share_of(generator)
+    rows = (
+        torch.empty_like(like) if size == 1 else like.new_empty(size * len(like), *like.shape[1:])
+    )
+    rows = rows.normal_(generator=generator) if normal else rows.uniform_(generator=generator)
     return rows[rank * len(like) : (rank + 1) * len(like)]
+
+
+def _share_of(generator: torch.Generator | None) -> tuple[int, int]:
+    """Return the number of processes that share the numbers of a generator, and our rank."""
+    return (generator.size, generator.rank) if isinstance(generator, SlotGenerator) else (1, 0)
 
 
 def _draw(log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw an index from each last dimension by inverting the cumulative distribution.
 
-    One uniform number a row, where the Gumbel trick takes one a choice and `multinomial` several
-    passes. Choice i is drawn iff cdf[i-1] <= u < cdf[i], so one of probability 0 never is; scaling
-    u by the last entry keeps it below that in spite of rounding.
+    This takes one uniform number per row; the Gumbel trick takes one per choice, and `multinomial`
+    several passes. Choice i is drawn iff cdf[i-1] <= u < cdf[i], so one of probability 0 never is;
+    scaling u by the last entry keeps it below that in spite of rounding.
     """
     cumulative = log_probs.exp().cumsum(-1)
     total = cumulative[..., -1:]
-    uniform = _noise(total, "uniform_", generator)
+    uniform = _noise(total, generator, normal=False)
     return (cumulative <= uniform * (total * (1 - 1e-6))).sum(-1)
 
 
@@ -254,12 +259,13 @@ def _log_density(noise: Tensor, std: Tensor) -> Tensor:
     return (-0.5 * noise.square() - std.log() - _LOG_SQRT_2PI).sum(-1)
 
 
-def _log_slope(reals: Tensor, transforms: tuple[Any, ...]) -> Tensor:
-    """Return by how much transforms stretch space at `reals` `[..., m]`: the log, `[...]`."""
+def _log_slope(reals: Tensor, transforms: tuple[Transform, ...]) -> Tensor:
+    """Return the log-determinant `[...]` of the transforms at `reals` `[..., m]`."""
     total = reals.new_zeros(())
     for transform in transforms:
         stretched = transform(reals)
-        total = total + transform.log_abs_det_jacobian(reals, stretched).sum(-1)
+        slope: Tensor = transform.log_abs_det_jacobian(reals, stretched)  # type: ignore[no-untyped-call]
+        total = total + slope.sum(-1)
         reals = stretched
     return total
 
@@ -321,23 +327,23 @@ def _sample_distribution(
 
 
 def _drawn(distribution: Distribution, generator: torch.Generator | None) -> Tensor:
-    """Sample; torch.distributions take no generator, so ours seeds the global one meanwhile.
+    """Sample; torch.distributions take no generator, so ours seeds the global one temporarily.
 
-    Where a generator serves several processes, each draws with a seed of its own.
+    With a SlotGenerator each process draws with a seed of its own.
     """
     if generator is None:
         return distribution.sample()
-    size, rank = getattr(generator, "size", 1), getattr(generator, "rank", 0)
+    size, rank = _share_of(generator)
     device = generator.device
     seeds = torch.randint(2**62, (size,), generator=generator, device=device)
     if device.type == "cpu":
-        theirs = torch.default_generator
-        before = theirs.get_state()
-        theirs.manual_seed(int(seeds[rank]))
+        shared = torch.default_generator
+        before = shared.get_state()
+        shared.manual_seed(int(seeds[rank]))
         try:
             return distribution.sample()
         finally:
-            theirs.set_state(before)
+            shared.set_state(before)
     with torch.random.fork_rng([device], device_type=device.type):
         torch.manual_seed(int(seeds[rank]))
         return distribution.sample()
@@ -357,8 +363,8 @@ def _evaluate_distribution(
     except NotImplementedError:  # no closed form: one sample is an unbiased estimate
         if not base.has_rsample:
             raise UsageError(
-                f"A distribution must have an entropy or `rsample`, but "
-                f"{type(distribution).__name__} has none. Try a Normal or a Categorical."
+                f"a distribution must have `entropy` or `rsample`, but "
+                f"{type(distribution).__name__} has neither. Try a Normal or a Categorical."
             ) from None
         entropy = -_log_prob(distribution, base.rsample())
     return logprobs, entropy
@@ -376,7 +382,7 @@ def _likeliest(
 
 
 def _base(distribution: Distribution) -> Distribution:
-    """Return what `sample` draws from: below the transforms, where there are some."""
+    """Return the distribution below the transforms, from which `sample` draws."""
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist
     while isinstance(distribution, TransformedDistribution):
@@ -384,10 +390,10 @@ def _base(distribution: Distribution) -> Distribution:
     return distribution
 
 
-def _transforms(distribution: Distribution) -> list[Any]:
+def _transforms(distribution: Distribution) -> list[Transform]:
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist
-    found: list[Any] = []
+    found: list[Transform] = []
     while isinstance(distribution, TransformedDistribution):
         found = [*distribution.transforms, *found]
         distribution = distribution.base_dist
@@ -395,7 +401,7 @@ def _transforms(distribution: Distribution) -> list[Any]:
 
 
 def _transformed(distribution: Distribution, reals: Tensor) -> Tensor:
-    """Return `[B, m]` after the transforms, if there are any."""
+    """Return `[B, m]` after the transforms."""
     base = _base(distribution)
     shaped = reals.reshape(base.batch_shape + base.event_shape)
     for transform in _transforms(distribution):
@@ -404,11 +410,12 @@ def _transformed(distribution: Distribution, reals: Tensor) -> Tensor:
 
 
 def _log_prob(distribution: Distribution, drawn: Tensor) -> Tensor:
-    """Return the log-probability `[B]` of what the base drew, without inverting a transform."""
+    """Return the log-probability `[B]` of samples of the base, without inverting a transform."""
     total = _row_sums(_base(distribution).log_prob(drawn))
     for transform in _transforms(distribution):
         stretched = transform(drawn)
-        total = total - _row_sums(transform.log_abs_det_jacobian(drawn, stretched))
+        slope = transform.log_abs_det_jacobian(drawn, stretched)  # type: ignore[no-untyped-call]
+        total = total - _row_sums(slope)
         drawn = stretched
     return total
 
@@ -416,7 +423,7 @@ def _log_prob(distribution: Distribution, drawn: Tensor) -> Tensor:
 def _check_no_masks(
     distribution: Distribution, layout: ActionLayout, action_masks: Tensor | None
 ) -> None:
-    if action_masks is not None and not layout.num_continuous:  # else they are for the logits
+    if action_masks is not None and not layout.num_continuous:  # else they mask the logits
         raise UsageError(
             "`forward` must return logits where the env gives action masks, but got "
             f"{type(distribution).__name__}. Try logits or a Categorical."
@@ -428,7 +435,7 @@ def _row_sums(rows: Tensor) -> Tensor:
 
 
 def _given(tensor: Tensor | None) -> Tensor:
-    """Tell the type checker what the layout already guarantees."""
+    """Return a tensor that the layout guarantees."""
     if tensor is None:
         raise TypeError("a PolicyOutput lacks a part that its action layout needs")
     return tensor

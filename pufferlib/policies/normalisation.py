@@ -1,8 +1,8 @@
-"""Normalisation by running statistics: of what a policy sees, and of the rewards it learns from.
+"""Normalisation of observations and rewards by running statistics.
 
-Statistics are updated once an iteration, so that all of an iteration sees the same numbers. Only in
-the first iteration, which would have none, those of observations are updated with every step. The
-policy is trained on what it was shown in the rollout. The buffers are all that a checkpoint needs.
+Statistics are updated once per iteration, so that one iteration uses the same numbers throughout.
+Only in the first iteration, which has none yet, those of observations are updated at every step. A
+policy is trained on the observations as the rollout stored them. A checkpoint keeps the buffers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Moments(nn.Module):
     def __init__(self, size: int, device: torch.device, world: World = ALONE) -> None:
         super().__init__()
         self._world = world
-        # sums over millions of rows; only MPS knows no float64
+        # float64 for sums over millions of rows; MPS has none
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self.register_buffer("count", torch.zeros((), dtype=dtype, device=device))
         self.register_buffer("mean", torch.zeros(size, dtype=dtype, device=device))
@@ -47,9 +47,9 @@ class Moments(nn.Module):
 
     @torch.no_grad()
     def update(self, rows: Tensor, masks: Tensor | None = None) -> None:
-        """Join rows `[R, size]`, all but those masked `[R]`, to what is known (Chan et al. 1979).
+        """Add rows `[R, size]` where `masks` `[R]` is true (Chan et al. 1979).
 
-        A component that is not finite in any of the rows is not joined: it would stay so for ever.
+        A component with a non-finite row is not updated: it would stay non-finite for ever.
         """
         rows = rows.to(self.mean.dtype)
         if masks is None:
@@ -64,7 +64,7 @@ class Moments(nn.Module):
         self.merge(count, mean, var)
 
     def merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
-        """Join the moments of more rows to what is known, those of all processes."""
+        """Add the moments of more rows, summed over all processes."""
         count, mean, var = self.over_processes(count, mean, var)
         total = (self.count + count).clamp(min=1)
         share = count / total
@@ -91,13 +91,12 @@ class Moments(nn.Module):
 
 
 class ObservationNorm(nn.Module):
-    """Shifts and scales the Box leaves of floats in rows of observations, clipped to +-CLIP.
+    """Shifts and scales the float Box leaves of observations, clipped to +-CLIP.
 
-    All other leaves stay as they are, and so do images that policies scale by their bounds. Rows
-    keep shape and dtype, so that a policy sees no difference but that of the numbers. A rollout
-    notes what it sees (`note`, then `end_step`); `learn` takes it over at its end. Before the first
-    `learn`, rows are scaled by what was noted so far. `in_step`: all processes end their steps
-    together, and share even that.
+    All other leaves are left as they are, and so are images that policies scale by their bounds.
+    Rows keep shape and dtype. A rollout records its observations (`note`, then `end_step`); `learn`
+    adds them to the statistics at its end. Before the first `learn`, rows are scaled by the records
+    so far. `in_step`: all processes end their steps together, and share even those.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class ObservationNorm(nn.Module):
                 f"{layout.space}. Try norm_obs=False."
             )
         self.moments = nn.ModuleList(Moments(leaf.size, device, world) for leaf in self._leaves)
-        # of this process in this iteration; a plain list: no part of a checkpoint
+        # of this process and iteration; a plain list, so not in checkpoints
         self._noted = [Moments(leaf.size, device) for leaf in self._leaves]
         self._rows: list[Tensor] = []  # of this step
         self._masks: list[Tensor] = []
@@ -137,7 +136,7 @@ class ObservationNorm(nn.Module):
 
     @torch.no_grad()
     def forward(self, rows: Tensor) -> Tensor:
-        """Return rows `[..., *row]` as a policy shall see them."""
+        """Return rows `[..., *row]`, normalised."""
         if not self._layout.structured:
             offset, factor = self._factors[0]
             return ((rows - offset) * factor).clamp_(-CLIP, CLIP)
@@ -148,12 +147,12 @@ class ObservationNorm(nn.Module):
         return rows
 
     def note(self, rows: Tensor, masks: Tensor) -> None:
-        """Keep rows `[B, *row]` of the env, all but those masked `[B]`, to the end of the step."""
+        """Record rows `[B, *row]` of the env where `masks` `[B]` is true, until the step ends."""
         self._rows.append(rows.clone())
         self._masks.append(masks.clone())
 
     def end_step(self) -> None:
-        """Add what was noted in this step to what was noted in this iteration."""
+        """Add the records of this step to those of this iteration."""
         rows, masks = torch.cat(self._rows), torch.cat(self._masks)
         self._rows, self._masks = [], []
         for leaf, noted in zip(self._leaves, self._noted, strict=True):
@@ -162,7 +161,7 @@ class ObservationNorm(nn.Module):
             self._refresh()
 
     def learn(self) -> None:
-        """Take over what was noted in this iteration."""
+        """Add the records of this iteration to the statistics."""
         for moments, noted in zip(self._all_moments(), self._noted, strict=True):
             moments.merge(noted.count, noted.mean, noted.var)
             noted.clear()
@@ -191,11 +190,11 @@ class ObservationNorm(nn.Module):
 
 
 class RewardNorm(nn.Module):
-    """Divides rewards by the standard deviation of the discounted return, and cuts them to +-CLIP.
+    """Divides rewards by the standard deviation of the discounted return, clipped to +-CLIP.
 
-    The return is a slot's running sum, `R_t = gamma * R_{t-1} + r_t`, which starts again with each
-    episode. No mean is subtracted: that would turn a reward into a punishment. The deviation counts
-    as at least RETURN_FLOOR, so the first reward after a long time without any is not blown up.
+    The return is a slot's running sum, `R_t = gamma * R_{t-1} + r_t`, which restarts with each
+    episode. No mean is subtracted: that would change the sign of rewards. The deviation is at least
+    RETURN_FLOOR, so the first reward after a long time without any is not amplified.
     """
 
     returns: Tensor
@@ -222,9 +221,9 @@ class RewardNorm(nn.Module):
         masks: Tensor | None = None,
         slots: Tensor | None = None,
     ) -> None:
-        """Learn from the next rewards `[N, T]` of every slot; `ends` is true where episodes end.
+        """Update from the next rewards `[N, T]` of every slot; `ends` is true where episodes end.
 
-        With `slots` `[N]` the rows are those of some slots only, each named once.
+        With `slots` `[N]`, which must be unique, the rows are those of some slots only.
         """
         if masks is not None:
             rewards = rewards.where(masks, 0.0)

@@ -1,4 +1,4 @@
-"""Observations on their way to a policy: its spaces, flat rows, and views of their parts."""
+"""The spaces of a policy, and its observations: flat rows, and views of their parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Observations: TypeAlias = Any  # a tensor [B, *shape], or a dict or tuple of suc
 
 
 class PolicySpaces(NamedTuple):
-    """What a policy reads and what it chooses."""
+    """Layouts of the observations and actions of a policy."""
 
     observation: ObservationLayout
     action: ActionLayout
@@ -33,17 +33,17 @@ class PolicySpaces(NamedTuple):
 
 
 def policy_spaces(env: Any) -> PolicySpaces:
-    """Lay out the spaces of one agent of `env`, be it a single env or a vector env."""
+    """Return the layouts of one agent of `env`, a single env or a vector env of any library."""
     spaces: list[Any] = []
     for noun in ("observation", "action"):
-        space = getattr(env, f"single_{noun}_space", None)  # some spaces have a length, even of 0
+        space = getattr(env, f"single_{noun}_space", None)  # not `or`: an empty space is false
         spaces.append(getattr(env, f"{noun}_space", None) if space is None else space)
     if any(space is None for space in spaces):
         raise UsageError(
             "`env` must have `observation_space` and `action_space`, but got "
             f"{type(env).__name__}. Try what `pufferlib.make` returns."
         )
-    # the slots of self-play are one side only, that of the first agents and of the others by turns
+    # `agent_cycle`: the slots of SelfPlay are one side of each env, the two sides in turn
     num_agents = int(getattr(env, "agent_cycle", 0) or getattr(env, "agents_per_env", 1))
     return PolicySpaces(observation_layout(spaces[0]), action_layout(spaces[1]), num_agents)
 
@@ -51,8 +51,8 @@ def policy_spaces(env: Any) -> PolicySpaces:
 def unflatten_observations(flat: Observations, space: Space | ObservationLayout) -> Observations:
     """Return the parts of flat rows `[..., *row]` in the form of a Dict or Tuple space, as views.
 
-    Rows are a tensor or a NumPy array. Observations of other spaces, and those that are a dict or
-    tuple already, come back as they are. A layout in place of the space saves working it out again.
+    Rows are a tensor or a NumPy array. Observations of other spaces, and those that are already a
+    dict or tuple, are returned unchanged. A layout in place of the space saves computing it.
     """
     if not isinstance(flat, Tensor | np.ndarray):
         return flat
@@ -65,18 +65,17 @@ def unflatten_observations(flat: Observations, space: Space | ObservationLayout)
 
 
 def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[Any]:
-    """Return observations as rows `[B, *shape]`, or as the one row `[*shape]` if they are just one.
+    """Return observations as rows `[B, *shape]`, or a single one as the row `[*shape]`.
 
-    Takes rows and, for a Dict or Tuple space, values of it with leaves `[B, ...]`; all may be
-    tensors. Nothing is cast if that loses more than the precision of a float.
+    Takes rows or, for a Dict or Tuple space, values of it with leaves `[B, ...]`; all may be
+    tensors. A cast that loses more than the precision of a float is refused.
     """
     shape = layout.shape
     if not layout.structured or not isinstance(observations, Mapping | tuple):
         rows = _array(observations)
         if rows.shape != shape and rows.shape[1:] != shape:
             raise UsageError(
-                f"`observations` must have shape {shape}, or that of so many rows, but got "
-                f"{rows.shape}."
+                f"`observations` must have shape {shape} or {('B', *shape)}, but got {rows.shape}."
             )
         return _cast(rows, layout.dtype, "observations")
     parts = [_array(_at(observations, leaf)) for leaf in layout.leaves]
@@ -97,7 +96,9 @@ def _at(tree: Any, leaf: Leaf) -> Any:
         for key in leaf.path:
             tree = tree[key]
     except (KeyError, IndexError, TypeError):
-        raise UsageError(f"`observations` must have {list(leaf.path)}, but do not.") from None
+        raise UsageError(
+            f"`observations` must have the key {list(leaf.path)}, but do not."
+        ) from None
     return tree
 
 
@@ -105,7 +106,7 @@ def _array(part: Any) -> NDArray[Any]:
     try:
         return np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
     except ValueError as error:
-        raise UsageError(f"`observations` must be one array, but {error}.") from None
+        raise UsageError(f"`observations` must form one array, but got: {error}.") from None
 
 
 def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
@@ -118,7 +119,7 @@ def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
 
 
 def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    """Return torch's name for a NumPy dtype."""
+    """Return torch's dtype for one of NumPy."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 

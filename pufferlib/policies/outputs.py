@@ -1,4 +1,4 @@
-"""PolicyOutput: what a policy's `forward` returned, whatever its form, as one type."""
+"""PolicyOutput: the result of a policy in one form, whatever its `forward` returned."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from pufferlib.spaces import ActionLayout
 
 
 class PolicyOutput(NamedTuple):
-    """What a policy said about B observations, whatever form its `forward` returned it in."""
+    """The result of a policy for B observations."""
 
     value: Tensor  # [B]
     logits: Tensor | None = None  # [B, sum(nvec)]; None without discrete components
     mean: Tensor | None = None  # [B, num_continuous]; None without Box components
     std: Tensor | None = None  # [B, num_continuous]
-    distribution: Distribution | None = None  # in place of logits or mean, if it is no common one
+    distribution: Distribution | None = None  # in place of logits or mean, if not a common one
     state: RecurrentState = None
     transforms: tuple[Transform, ...] = ()  # of each continuous component, after it is drawn
     steps: tuple[PolicyOutput, ...] = ()  # one for each of T steps, where those cannot be joined
 
 
 def policy_output(result: Any, batch: int, layout: ActionLayout) -> PolicyOutput:
-    """Bring what `forward` returned into one form; a UsageError shows what it was otherwise."""
+    """Return the result of `forward` as a PolicyOutput; a UsageError shows the shapes it has."""
     if isinstance(result, PolicyOutput):
         return result
     if not isinstance(result, tuple | list) or len(result) < 2:
@@ -67,9 +67,9 @@ def policy_output(result: Any, batch: int, layout: ActionLayout) -> PolicyOutput
 
 
 def _parted(result: tuple[Any, ...] | list[Any], layout: ActionLayout) -> tuple[Any, Any, Any]:
-    """Return what describes the discrete actions, what the continuous ones, and all that follows.
+    """Return the parts for discrete actions, for continuous ones, and all that follows.
 
-    The continuous ones are (mean, std) or a distribution.
+    For continuous actions that is (mean, std) or a distribution.
     """
     first, rest = result[0], list(result[1:])
     if not layout.num_continuous:
@@ -86,7 +86,7 @@ def _parted(result: tuple[Any, ...] | list[Any], layout: ActionLayout) -> tuple[
 
 
 def _logits(parts: Any, batch: int) -> Tensor | None:
-    """Return logits `[B, n]` of a tensor, a distribution of choices, or several of these."""
+    """Return logits `[B, n]` of a tensor, a discrete distribution, or a list of these."""
     if isinstance(parts, Distribution):
         parts = _discrete_logits(parts)
     if isinstance(parts, Tensor):
@@ -103,7 +103,7 @@ def _logits(parts: Any, batch: int) -> Tensor | None:
 
 
 def _rows(part: Tensor, batch: int) -> Tensor | None:
-    """Return a tensor as `[B, ...]`; None where it does not divide into so many rows."""
+    """Return a tensor as `[B, ...]`; None where B does not divide its size."""
     if batch == 0:  # a process may have no segment of a minibatch
         return part.reshape(0, part.shape[-1])
     return part.reshape(batch, -1) if part.numel() % batch == 0 else None
@@ -121,7 +121,7 @@ def _discrete_logits(distribution: Distribution) -> Tensor | None:
 
 
 def _gaussian(parts: Any, batch: int) -> tuple[Tensor, Tensor, tuple[Transform, ...]] | None:
-    """Return mean and std `[B, m]`, and what follows them, of a pair or a distribution."""
+    """Return mean and std `[B, m]` and the transforms of a pair or a distribution."""
     transforms: tuple[Transform, ...] = ()
     if isinstance(parts, Distribution):
         base: Any = parts
@@ -149,7 +149,7 @@ def _gaussian(parts: Any, batch: int) -> tuple[Tensor, Tensor, tuple[Transform, 
 
 
 def _is_uncommon(parts: Any) -> bool:
-    """Say whether `parts` is a distribution that has to be asked itself."""
+    """Return whether `parts` is a distribution that must be sampled by its own methods."""
     if not isinstance(parts, Distribution):
         return False
     base = parts
@@ -169,13 +169,13 @@ def _unexpected(result: Any, layout: ActionLayout) -> UsageError:
     else:
         wanted = f"(logits, value) with {sum(layout.nvec)} logits"
     return UsageError(
-        f"`forward` must return {wanted} and one value for each row, and may add a state, but got "
+        f"`forward` must return {wanted} and one value per row, optionally with a state, but got "
         f"{described(result)}."
     )
 
 
 def described(result: Any) -> str:
-    """Return shapes and types of what a policy returned, for an error message."""
+    """Return shapes and types of the result of a policy, for an error message."""
     if isinstance(result, Tensor):
         return f"a tensor of shape {tuple(result.shape)}"
     if isinstance(result, tuple | list):

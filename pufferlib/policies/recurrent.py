@@ -1,15 +1,15 @@
-"""Memories of policies: the state they carry, and the cores that read and write it.
+"""Recurrent states of policies, and the recurrent cores that read and write them.
 
-A *state* is a tensor or a nested tuple, list or dict of tensors, each with the batch as its first
-dimension. At the beginning of an episode it is None or all zeros. A core takes one step in rollouts
-and whole segments in training, and both agree to float tolerance, wherever an episode ends.
+A *recurrent state* is a tensor or a nested tuple, list or dict of tensors, each with the batch as
+its first dimension. At the beginning of an episode it is None or all zeros. A core takes one step
+in rollouts and whole segments in training; both agree to float tolerance, wherever an episode ends.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,21 +24,23 @@ from pufferlib.policies.recurrent_ops import (
     mingru_sequence,
 )
 
-RecurrentState: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
+# A tensor [B, ...], nested tuples, lists or dicts of such, or None. Any: users choose the form.
+RecurrentState: TypeAlias = Any
+LayerT = TypeVar("LayerT", bound=nn.RNNBase)
 
 
 # --- states ---------------------------------------------------------------------------------------
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: RecurrentState) -> RecurrentState:
-    """Apply `function` to every tensor of a state and keep its form; None stays None."""
+    """Apply `function` to every tensor of a state or observation and keep the form of the whole."""
     if isinstance(state, Tensor):
         return function(state)
     if state is None:
         return None
     if isinstance(state, Mapping):
         return {key: map_state(function, part) for key, part in state.items()}
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
+    if isinstance(state, tuple) and hasattr(state, "_fields"):  # a NamedTuple of the user's
         return type(state)(*(map_state(function, part) for part in state))
     if isinstance(state, tuple | list):
         return type(state)(map_state(function, part) for part in state)
@@ -49,7 +51,7 @@ def map_state(function: Callable[[Tensor], Tensor], state: RecurrentState) -> Re
 
 
 def tensors_of(state: RecurrentState) -> list[Tensor]:
-    """Return the tensors of a recurrent state of any form, in order."""
+    """Return the tensors of a recurrent state, in order."""
     found: list[Tensor] = []
 
     def keep(part: Tensor) -> Tensor:
@@ -61,7 +63,7 @@ def tensors_of(state: RecurrentState) -> list[Tensor]:
 
 
 def reset_state(state: RecurrentState, resets: Tensor) -> RecurrentState:
-    """Zero the rows of a state where `resets` `[B]` is true: a new episode remembers nothing."""
+    """Zero the rows of a state where `resets` `[B]` is true: there a new episode begins."""
     resets = resets.bool()
 
     def zeroed(part: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ def reset_columns(resets: Tensor | None, horizon: int) -> list[Tensor | None]:
         return [None] * horizon
     columns: list[Tensor | None] = list(resets.bool().unbind(1))
     if resets.device.type != "cpu":
-        return columns  # to look inside would wait for the device
+        return columns  # reading the values would wait for the device
     found = resets.any(0).tolist()
     return [column if any_ else None for column, any_ in zip(columns, found, strict=True)]
 
@@ -85,11 +87,11 @@ def reset_columns(resets: Tensor | None, horizon: int) -> list[Tensor | None]:
 
 
 class RecurrentCore(nn.Module):
-    """A memory between encoder and heads: one step in rollouts, whole segments in training.
+    """A recurrent network between encoder and heads: `step` in rollouts, `sequence` in training.
 
-    Both must agree to float tolerance. A subclass has `hidden_size` (the width of what it returns)
-    and implements `step` and `sequence`; `resets` means what it does in `policy_sequence`. A core
-    never writes into a state that it was given: a rollout keeps those between segments.
+    Both must agree to float tolerance. A subclass sets `hidden_size` (the width of its outputs) and
+    implements `step` and `sequence`; `resets` is as in `policy_sequence`. A core never writes into
+    a state that it was given: a rollout keeps those between segments.
     """
 
     hidden_size: int
@@ -106,7 +108,7 @@ class RecurrentCore(nn.Module):
 
 
 def make_core(name: str, input_size: int, hidden_size: int, context: int = 32) -> RecurrentCore:
-    """Build the memory that `policy.recurrent` names; `context` is the transformer's alone."""
+    """Build the core that `policy.recurrent` names; `context` is for the transformer only."""
     if name == "transformer":
         return Transformer(input_size, hidden_size, context)
     if name not in _CORES:
@@ -124,18 +126,15 @@ class LSTM(RecurrentCore):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.hidden_size = hidden_size
-        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True)
-        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
-        nn.init.orthogonal_(input_weight)
-        nn.init.orthogonal_(hidden_weight)
-        nn.init.zeros_(input_bias)
-        nn.init.zeros_(hidden_bias)
-        with torch.no_grad():  # remember at first (Jozefowicz et al. 2015); gates are i, f, g, o
-            input_bias[hidden_size : 2 * hidden_size] = 1
+        self.lstm = _initialised(nn.LSTM(input_size, hidden_size, batch_first=True))
+        with torch.no_grad():  # forget little at first (Jozefowicz et al. 2015); gates: i, f, g, o
+            self.lstm.all_weights[0][2][hidden_size : 2 * hidden_size] = 1
 
     def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         weights = self.lstm.all_weights[0]
-        hidden, cell = _started_pair(state, features, self.hidden_size)
+        hidden, cell = (
+            _started(part, features, self.hidden_size) for part in state or (None, None)
+        )
         if torch.is_grad_enabled():
             hidden, cell = torch.lstm_cell(features, (hidden, cell), *weights)
         else:
@@ -147,7 +146,9 @@ class LSTM(RecurrentCore):
         self, features: Tensor, state: RecurrentState, resets: Tensor | None
     ) -> tuple[Tensor, RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
-        hidden, cell = _started_pair(state, features, self.hidden_size)
+        hidden, cell = (
+            _started(part, features, self.hidden_size) for part in state or (None, None)
+        )
         by_time = features.transpose(0, 1)
         projected = F.linear(by_time, input_weight, input_bias + hidden_bias)  # once for all steps
         kept = _kept(resets, features.dtype)
@@ -161,12 +162,7 @@ class GRU(RecurrentCore):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.hidden_size = hidden_size
-        self.gru = nn.GRU(input_size, hidden_size, batch_first=True)
-        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
-        nn.init.orthogonal_(input_weight)
-        nn.init.orthogonal_(hidden_weight)
-        nn.init.zeros_(input_bias)
-        nn.init.zeros_(hidden_bias)
+        self.gru = _initialised(nn.GRU(input_size, hidden_size, batch_first=True))
 
     def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         weights = self.gru.all_weights[0]
@@ -192,10 +188,10 @@ class GRU(RecurrentCore):
 class MinGRU(RecurrentCore):
     """The minimal GRU of Feng et al. 2024: `h_t = (1 - z_t) * h_{t-1} + z_t * candidate_t`.
 
-    Gate z and candidate depend on the input alone, so that a segment is one matrix product and a
-    linear scan, where LSTM and GRU need a product a step. What h holds is only a sum of inputs: it
-    is read by a layer of ReLU that the input is added to. Gates begin with time scales from 1 to 64
-    steps, evenly on a log scale (after Tallec and Ollivier 2018). The state is h, `[B, H]`.
+    Gate z and candidate depend on the input alone, so a segment takes one matrix product and a
+    linear scan, where LSTM and GRU need a product per step. h is only a weighted sum of inputs, so
+    a ReLU layer with a skip connection reads it. Gates begin with time scales from 1 to 64 steps,
+    evenly on a log scale (after Tallec and Ollivier 2018). The state is h, `[B, H]`.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
@@ -227,13 +223,12 @@ class MinGRU(RecurrentCore):
 
 
 class Transformer(RecurrentCore):
-    """Attention over the last `context` steps of the episode, the present one included.
+    """Attention over the last `context` steps of the episode, the current one included.
 
-    Blocks of attention and a dense layer, each normalised first. What a head thinks of a step
-    depends on how long ago it was by a learned number for each distance. The state holds keys and
-    values `[B, layers, heads, context - 1, hidden_size / heads]` and how many of them the episode
-    has filled `[B]`: attention never reaches over the beginning of an episode, and the past before
-    a segment gets no gradient.
+    Pre-norm blocks of attention and a dense layer. Each head adds a learned bias for each distance
+    in time to its scores. The state holds keys and values `[B, layers, heads, context - 1,
+    hidden_size / heads]` and how many of them are from this episode `[B]`: attention never crosses
+    the beginning of an episode, and the steps before a segment get no gradient.
     """
 
     def __init__(
@@ -277,7 +272,7 @@ class Transformer(RecurrentCore):
         visible &= (distance >= 0) & (distance <= self.past)
         distance = distance.clamp(0, self.past)
         x, keys, values = self._through(features, keys, values, visible, distance)
-        if resets is not None:  # zeros where nothing is of this episode: as after steps
+        if resets is not None:  # zeros for steps of earlier episodes, as `step` leaves them
             age = torch.arange(self.past, 0, -1, device=features.device)
             is_filled = (age <= filled.unsqueeze(1)).view(segments, 1, 1, self.past, 1)
             keys, values = keys * is_filled, values * is_filled
@@ -286,7 +281,7 @@ class Transformer(RecurrentCore):
     def _through(
         self, features: Tensor, keys: Tensor, values: Tensor, visible: Tensor, distance: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return outputs, and the keys and values that the next step looks back at."""
+        """Return outputs, and the keys and values of the past for the next step."""
         x, last = self.embed(features), []
         for layer, block in enumerate(self.blocks):
             x, *past = block(x, keys[:, layer], values[:, layer], visible, distance)
@@ -309,7 +304,7 @@ class Transformer(RecurrentCore):
     def _visible(
         self, filled: Tensor, resets: Tensor | None, segments: int, horizon: int
     ) -> tuple[Tensor, Tensor]:
-        """Return which steps `[S, T, past + T]` are of one's own episode, and how many are filled.
+        """Return which steps `[S, T, past + T]` are of the same episode, and how many are filled.
 
         Steps on the last axis are the `past` ones of the state, oldest first, then the segment's.
         """
@@ -320,14 +315,14 @@ class Transformer(RecurrentCore):
         of_past = torch.arange(past, 0, -1, device=device) <= filled.unsqueeze(1)  # [S, past]
         before = of_past.unsqueeze(1) & (episode == 0).unsqueeze(2)
         within = episode.unsqueeze(2) == episode.unsqueeze(1)
-        # what the state keeps: the last step of the segment, and those of its episode before it
+        # the state keeps the last steps of the segment that belong to its last episode
         length = (episode == episode[:, -1:]).sum(1)
         carried = torch.where(episode[:, -1] == 0, filled, 0)
         return torch.cat((before, within), 2), (length + carried).clamp(max=past)
 
 
 class _Block(nn.Module):
-    """Attention to the past, then a dense layer: both are added to what comes in."""
+    """Attention over the past, then a dense layer, both with skip connections."""
 
     def __init__(self, width: int, num_heads: int, context: int) -> None:
         super().__init__()
@@ -344,7 +339,7 @@ class _Block(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Take `x` `[S, T, H]` and the past `[S, heads, past, d]`; return `x` and the next past.
 
-        `visible` `[S, T, past + T]` says who sees whom, `distance` `[T, past + T]` how far off.
+        `visible` `[S, T, past + T]` masks the attention; `distance` `[T, past + T]` is in steps.
         """
         segments, horizon, width = x.shape
         projected = self.project(self.first_norm(x)).view(segments, horizon, 3, self.num_heads, -1)
@@ -353,7 +348,7 @@ class _Block(nn.Module):
         scores = query @ keys.transpose(-1, -2) / math.sqrt(width // self.num_heads)
         scores = scores + self.by_distance[:, distance.view(horizon, -1)]
         scores = scores.masked_fill(visible.logical_not().unsqueeze(1), -torch.inf)
-        mixed = scores.softmax(-1) @ values  # every step sees itself, so no row is empty
+        mixed = scores.softmax(-1) @ values  # every step sees itself: no row is all -inf
         x = x + self.attended(mixed.transpose(1, 2).reshape(segments, horizon, width))
         x = x + self.down(F.relu(self.up(self.second_norm(x))))
         return x, keys[:, :, horizon:], values[:, :, horizon:]
@@ -364,6 +359,13 @@ _CORES: dict[str, Callable[[int, int], RecurrentCore]] = {
     "gru": GRU,
     "mingru": MinGRU,
 }
+
+
+def _initialised(layer: LayerT) -> LayerT:
+    """Give a recurrent layer orthogonal weights and zero biases; return it."""
+    for name, part in layer.named_parameters():
+        (nn.init.orthogonal_ if name.startswith("weight") else nn.init.zeros_)(part)
+    return layer
 
 
 def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
@@ -377,14 +379,6 @@ def _started(state: RecurrentState, features: Tensor, width: int) -> Tensor:
         return features.new_zeros(features.shape[0], width)
     hidden: Tensor = state
     return hidden
-
-
-def _started_pair(state: RecurrentState, features: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    if state is None:
-        zeros = features.new_zeros(features.shape[0], width)
-        return zeros, zeros
-    hidden, cell = state
-    return hidden, cell
 
 
 def _kept(resets: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -1,10 +1,10 @@
-"""Recurrent cells over whole segments: each is one operation with a backward pass of its own.
+"""Recurrent ops over whole segments: each is one autograd operation with its own backward pass.
 
-An unrolled loop leaves ten small operations a step for the backward pass, and a product for the
-gradient of the weights in each. Written out, the weights take one product for all steps, and what
-lies between the products is one pass over memory in C (csrc/nn/recurrent_ops.c) on the CPU; torch's
-own operations, the slow and obvious twin, do it elsewhere and in other precisions. Time comes first
-here, `[T, S, ...]`. `kept` `[T, S, 1]` is 0 where a step begins an episode and 1 elsewhere.
+An unrolled loop leaves ten small operations per step for the backward pass, and one product per
+step for the gradient of the weights. Here the weights take one product for all steps. What lies
+between the products is a kernel: one pass over memory in C (csrc/nn/recurrent_ops.c) for float32 on
+the CPU, and elsewhere its slow, obvious twin in torch, which takes the same arguments. Time comes
+first here, `[T, S, ...]`. `kept` `[T, S, 1]` is 0 where a step begins an episode and 1 elsewhere.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ def lstm_step(
 ) -> tuple[Tensor, Tensor]:
     """Return hidden and cell after one step, without a gradient; `projected` is `[B, 4 H]`."""
     gates = torch.addmm(projected, hidden, weight.t())
-    if not _is_native(gates):
-        outputs, next_cell, _ = _lstm_gates(gates, cell)
-        return outputs, next_cell
-    output, next_cell = torch.empty_like(cell), torch.empty_like(cell)
-    native.lstm_forward(
-        gates.numpy(), _array(cell), None, output.numpy(), None, next_cell.numpy(), None
-    )
+    output, next_cell = cell.new_empty(cell.shape), cell.new_empty(cell.shape)
+    forward = native.lstm_forward if _is_native(gates) else _lstm_forward
+    forward(*_operands(gates, cell, None, output, None, next_cell, None))
     return output, next_cell
 
 
@@ -47,12 +43,9 @@ def lstm_sequence(
 def gru_step(projected: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
     """Return the hidden state after one step, without a gradient; `projected` is `[B, 3 H]`."""
     remembered = torch.addmm(bias, hidden, weight.t())
-    if not _is_native(remembered):
-        return _gru_gates(projected, remembered, hidden)[0]
-    output = torch.empty_like(hidden)
-    native.gru_forward(
-        _array(projected), remembered.numpy(), _array(hidden), None, None, output.numpy(), None
-    )
+    output = hidden.new_empty(hidden.shape)
+    forward = native.gru_forward if _is_native(remembered) else _gru_forward
+    forward(*_operands(projected, remembered, hidden, None, None, output, None))
     return output
 
 
@@ -81,6 +74,7 @@ def mingru_sequence(projected: Tensor, start: Tensor, resets: Tensor | None) -> 
 
 
 def _is_native(tensor: Tensor) -> bool:
+    """Return whether the kernels in C take a tensor."""
     return (
         tensor.device.type == "cpu"
         and tensor.dtype == torch.float32
@@ -88,29 +82,37 @@ def _is_native(tensor: Tensor) -> bool:
     )
 
 
-def _array(tensor: Tensor | None) -> Any:
-    """Return a tensor as the array that C reads."""
-    return None if tensor is None else tensor.detach().contiguous().numpy()
+def _operands(first: Tensor, *others: Tensor | None) -> list[Any]:
+    """Return tensors as a kernel takes them: arrays for C, themselves for torch.
+
+    A kernel writes into its results, which must be contiguous: else C would get a copy.
+    """
+    parts = (first, *others)
+    if not _is_native(first):
+        return list(parts)
+    return [None if part is None else part.detach().contiguous().numpy() for part in parts]
 
 
-def _next_kept(kept: Tensor | None, horizon: int) -> list[Any]:
-    """Return what is kept between each step and the next; after the last, all."""
-    return [None] * horizon if kept is None else [*_array(kept)[1:], None]
+def _starts(projected: Tensor, start: Tensor, kept: Tensor | None) -> Tensor:
+    """Return what each of T steps begins with, `[T + 1, S, H]`: the first, and room for the rest.
+
+    One more than there are steps, so that the last step writes like the others.
+    """
+    starts = projected.new_empty(len(projected) + 1, *start.shape)
+    starts[0] = start
+    if kept is not None:
+        starts[0] *= kept[0]
+    return starts
+
+
+def _next_kept(like: Tensor, kept: Tensor | None) -> list[Any]:
+    """Return what is kept between each of T steps and the next; after the last, all."""
+    if kept is None:
+        return [None] * len(like)
+    return [*_operands(like, kept)[1][1:], None]
 
 
 # --- LSTM -----------------------------------------------------------------------------------------
-
-
-def _lstm_gates(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Make sums `[S, 4 H]` activations, in place; return output, next cell and its tanh."""
-    width = cell.shape[1]
-    gates[:, : 2 * width].sigmoid_()
-    gates[:, 2 * width : 3 * width].tanh_()
-    gates[:, 3 * width :].sigmoid_()
-    write, keep, candidate, read = gates.chunk(4, 1)
-    cell = torch.addcmul(keep * cell, write, candidate)
-    squashed = cell.tanh()
-    return read * squashed, cell, squashed
 
 
 class _LstmSequence(torch.autograd.Function):
@@ -123,97 +125,92 @@ class _LstmSequence(torch.autograd.Function):
         cell: Tensor,
         kept: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        horizon, segments, width = projected.shape[0], projected.shape[1], weight.shape[1]
-        gates = projected.new_empty(horizon, segments, 4 * width)
-        shape = (horizon, segments, width)
+        shape = (*projected.shape[:2], weight.shape[1])
+        gates = projected.new_empty(projected.shape)
         outputs, squashed = projected.new_empty(shape), projected.new_empty(shape)
-        # what each step begins with; one more, so that the last step writes like the others
-        hiddens, cells = (projected.new_empty(horizon + 1, segments, width) for _ in range(2))
-        hiddens[0], cells[0] = hidden, cell
-        if kept is not None:
-            hiddens[0] *= kept[0]
-            cells[0] *= kept[0]
-        recurrent = weight.t()
-        if _is_native(projected):
-            sums, before, after = gates.numpy(), cells.numpy(), hiddens.numpy()
-            out, tanh, next_kept = outputs.numpy(), squashed.numpy(), _next_kept(kept, horizon)
-            for t in range(horizon):
-                torch.addmm(projected[t], hiddens[t], recurrent, out=gates[t])
-                native.lstm_forward(
-                    sums[t], before[t], next_kept[t], out[t], after[t + 1], before[t + 1], tanh[t]
-                )
-        else:
-            for t in range(horizon):
-                torch.addmm(projected[t], hiddens[t], recurrent, out=gates[t])
-                outputs[t], cells[t + 1], squashed[t] = _lstm_gates(gates[t], cells[t])
-                hiddens[t + 1] = outputs[t]
-                if kept is not None and t + 1 < horizon:
-                    hiddens[t + 1] *= kept[t + 1]
-                    cells[t + 1] *= kept[t + 1]
+        hiddens, cells = (_starts(projected, start, kept) for start in (hidden, cell))
+        recurrent, next_kept = weight.t(), _next_kept(gates, kept)
+        forward = native.lstm_forward if _is_native(gates) else _lstm_forward
+        now, begin, then, out, tanh = _operands(gates, cells, hiddens, outputs, squashed)
+        for t in range(len(gates)):
+            torch.addmm(projected[t], hiddens[t], recurrent, out=gates[t])
+            forward(now[t], begin[t], next_kept[t], out[t], then[t + 1], begin[t + 1], tanh[t])
         ctx.save_for_backward(gates, hiddens, cells, squashed, weight, kept)
-        return outputs, cells[horizon].clone()
+        return outputs, cells[-1].clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         gates, hiddens, cells, squashed, weight, kept = ctx.saved_tensors
-        of_outputs, of_cell = grads[0].contiguous(), grads[1].clone()
-        horizon = len(gates)
+        of_outputs, of_cell = grads[0], grads[1].clone(memory_format=torch.contiguous_format)
         of_gates, of_hidden = torch.empty_like(gates), torch.zeros_like(of_cell)
-        if _is_native(gates):
-            now, before, tanh = gates.numpy(), cells.numpy(), squashed.numpy()
-            given, out, next_kept = of_outputs.numpy(), of_gates.numpy(), _next_kept(kept, horizon)
-            later, of_before = of_hidden.numpy(), of_cell.numpy()
-            for t in reversed(range(horizon)):
-                native.lstm_backward(
-                    now[t], before[t], tanh[t], next_kept[t], given[t], later, of_before, out[t]
-                )
-                torch.mm(of_gates[t], weight, out=of_hidden)
-        else:
-            for t in reversed(range(horizon)):
-                if kept is not None and t + 1 < horizon:
-                    of_hidden, of_cell = of_hidden * kept[t + 1], of_cell * kept[t + 1]
-                of_cell = _lstm_gates_backward(
-                    gates[t], cells[t], squashed[t], of_outputs[t] + of_hidden, of_cell, of_gates[t]
-                )
-                of_hidden = of_gates[t] @ weight
+        next_kept = _next_kept(gates, kept)
+        backward = native.lstm_backward if _is_native(gates) else _lstm_backward
+        now, begin, tanh, given = _operands(gates, cells, squashed, of_outputs)
+        out, of_next, of_begin = _operands(of_gates, of_hidden, of_cell)
+        for t in reversed(range(len(gates))):
+            backward(now[t], begin[t], tanh[t], next_kept[t], given[t], of_next, of_begin, out[t])
+            torch.mm(of_gates[t], weight, out=of_hidden)
         if kept is not None:
             of_hidden, of_cell = of_hidden * kept[0], of_cell * kept[0]
-        of_weight = of_gates.flatten(0, 1).t() @ hiddens[:horizon].flatten(0, 1)
+        of_weight = of_gates.flatten(0, 1).t() @ hiddens[:-1].flatten(0, 1)
         return of_gates, of_weight, of_hidden, of_cell, None
 
 
-def _lstm_gates_backward(
+def _lstm_forward(
+    gates: Tensor,
+    cell: Tensor,
+    kept: Tensor | None,
+    output: Tensor,
+    next_hidden: Tensor | None,
+    next_cell: Tensor,
+    squashed: Tensor | None,
+) -> None:
+    """The twin of puf_lstm_forward; sums in `gates` become activations."""
+    width = cell.shape[1]
+    gates[:, : 2 * width].sigmoid_()
+    gates[:, 2 * width : 3 * width].tanh_()
+    gates[:, 3 * width :].sigmoid_()
+    write, keep, candidate, read = gates.chunk(4, 1)
+    after = torch.addcmul(keep * cell, write, candidate)
+    tanh = after.tanh()
+    torch.mul(read, tanh, out=output)
+    next_cell.copy_(after if kept is None else after * kept)
+    if next_hidden is not None:
+        next_hidden.copy_(output if kept is None else output * kept)
+    if squashed is not None:
+        squashed.copy_(tanh)
+
+
+def _lstm_backward(
     gates: Tensor,
     cell: Tensor,
     squashed: Tensor,
+    kept: Tensor | None,
+    of_output: Tensor,
     of_hidden: Tensor,
     of_cell: Tensor,
     of_gates: Tensor,
-) -> Tensor:
-    """Write the gradient of the sums; return that of the cell before the step."""
+) -> None:
+    """The twin of puf_lstm_backward; `of_cell` becomes the gradient of the cell before the step."""
+    if kept is not None:
+        of_hidden, of_after = of_hidden * kept, of_cell * kept
+    else:
+        of_after = of_cell
     write, keep, candidate, read = gates.chunk(4, 1)
-    of_cell = torch.addcmul(of_cell, of_hidden * read, 1 - squashed.square())
+    of_hidden = of_output + of_hidden
+    of_after = torch.addcmul(of_after, of_hidden * read, 1 - squashed.square())
     parts = (
-        of_cell * candidate * (write - write.square()),
-        of_cell * cell * (keep - keep.square()),
-        of_cell * write * (1 - candidate.square()),
+        of_after * candidate * (write - write.square()),
+        of_after * cell * (keep - keep.square()),
+        of_after * write * (1 - candidate.square()),
         of_hidden * squashed * (read - read.square()),
     )
     torch.cat(parts, 1, out=of_gates)
-    return of_cell * keep
+    torch.mul(of_after, keep, out=of_cell)
 
 
 # --- GRU ------------------------------------------------------------------------------------------
-
-
-def _gru_gates(projected: Tensor, remembered: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the output of a step and its gates `[S, 3 H]`."""
-    width = hidden.shape[1]
-    gates = (projected[:, : 2 * width] + remembered[:, : 2 * width]).sigmoid()
-    read, keep = gates.chunk(2, 1)
-    candidate = torch.addcmul(projected[:, 2 * width :], read, remembered[:, 2 * width :]).tanh()
-    return torch.lerp(candidate, hidden, keep), torch.cat((gates, candidate), 1)
 
 
 class _GruSequence(torch.autograd.Function):
@@ -226,32 +223,17 @@ class _GruSequence(torch.autograd.Function):
         hidden: Tensor,
         kept: Tensor | None,
     ) -> Tensor:
-        horizon, segments, width = projected.shape[0], projected.shape[1], weight.shape[1]
-        projected = projected.contiguous()
-        gates = projected.new_empty(horizon, segments, 3 * width)
-        outputs, inner = (projected.new_empty(horizon, segments, width) for _ in range(2))
-        hiddens = projected.new_empty(horizon + 1, segments, width)
-        hiddens[0] = hidden
-        if kept is not None:
-            hiddens[0] *= kept[0]
-        recurrent, remembered = weight.t(), projected.new_empty(segments, 3 * width)
-        if _is_native(projected):
-            given, now, out = _array(projected), gates.numpy(), outputs.numpy()
-            before, sums, next_kept = hiddens.numpy(), remembered.numpy(), _next_kept(kept, horizon)
-            for t in range(horizon):
-                torch.addmm(bias, hiddens[t], recurrent, out=remembered)
-                inner[t] = remembered[:, 2 * width :]
-                native.gru_forward(
-                    given[t], sums, before[t], next_kept[t], now[t], out[t], before[t + 1]
-                )
-        else:
-            for t in range(horizon):
-                torch.addmm(bias, hiddens[t], recurrent, out=remembered)
-                inner[t] = remembered[:, 2 * width :]
-                outputs[t], gates[t] = _gru_gates(projected[t], remembered, hiddens[t])
-                hiddens[t + 1] = outputs[t]
-                if kept is not None and t + 1 < horizon:
-                    hiddens[t + 1] *= kept[t + 1]
+        width = weight.shape[1]
+        gates = projected.new_empty(projected.shape)
+        outputs, inner = (projected.new_empty(*gates.shape[:2], width) for _ in range(2))
+        hiddens, remembered = _starts(projected, hidden, kept), torch.empty_like(gates[0])
+        recurrent, next_kept = weight.t(), _next_kept(gates, kept)
+        forward = native.gru_forward if _is_native(gates) else _gru_forward
+        given, sums, begin, now, out = _operands(projected, remembered, hiddens, gates, outputs)
+        for t in range(len(gates)):
+            torch.addmm(bias, hiddens[t], recurrent, out=remembered)
+            inner[t] = remembered[:, 2 * width :]
+            forward(given[t], sums, begin[t], next_kept[t], now[t], out[t], begin[t + 1])
         ctx.save_for_backward(gates, inner, hiddens, weight, kept)
         return outputs
 
@@ -259,44 +241,62 @@ class _GruSequence(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         gates, inner, hiddens, weight, kept = ctx.saved_tensors
-        of_outputs = grads[0].contiguous()
-        horizon = len(gates)
         of_projected, of_remembered = torch.empty_like(gates), torch.empty_like(gates)
-        of_hidden = torch.zeros_like(inner[0])
-        if _is_native(gates):
-            now, sums, before = gates.numpy(), inner.numpy(), hiddens.numpy()
-            given, next_kept = of_outputs.numpy(), _next_kept(kept, horizon)
-            out, out_remembered = of_projected.numpy(), of_remembered.numpy()
-            for t in reversed(range(horizon)):
-                later = of_hidden.numpy()
-                native.gru_backward(
-                    now[t],
-                    sums[t],
-                    before[t],
-                    next_kept[t],
-                    given[t],
-                    later,
-                    out[t],
-                    out_remembered[t],
-                )
-                of_hidden = torch.addmm(of_hidden, of_remembered[t], weight)
-        else:
-            for t in reversed(range(horizon)):
-                if kept is not None and t + 1 < horizon:
-                    of_hidden = of_hidden * kept[t + 1]
-                of_hidden = of_hidden + of_outputs[t]
-                read, keep, candidate = gates[t].chunk(3, 1)
-                of_candidate = of_hidden * (1 - keep) * (1 - candidate.square())
-                of_read = of_candidate * inner[t] * (read - read.square())
-                of_keep = of_hidden * (hiddens[t] - candidate) * (keep - keep.square())
-                torch.cat((of_read, of_keep, of_candidate), 1, out=of_projected[t])
-                torch.cat((of_read, of_keep, of_candidate * read), 1, out=of_remembered[t])
-                of_hidden = torch.addmm(of_hidden * keep, of_remembered[t], weight)
+        of_hidden, next_kept = torch.zeros_like(inner[0]), _next_kept(gates, kept)
+        backward = native.gru_backward if _is_native(gates) else _gru_backward
+        now, sums, begin, given = _operands(gates, inner, hiddens, grads[0])
+        of_next, out, of_sums = _operands(of_hidden, of_projected, of_remembered)
+        for t in reversed(range(len(gates))):
+            step = (now[t], sums[t], begin[t], next_kept[t], given[t])
+            backward(*step, of_next, out[t], of_sums[t])
+            of_hidden.addmm_(of_remembered[t], weight)
         if kept is not None:
             of_hidden = of_hidden * kept[0]
         flat = of_remembered.flatten(0, 1)
-        of_weight = flat.t() @ hiddens[:horizon].flatten(0, 1)
+        of_weight = flat.t() @ hiddens[:-1].flatten(0, 1)
         return of_projected, of_weight, flat.sum(0), of_hidden, None
+
+
+def _gru_forward(
+    projected: Tensor,
+    remembered: Tensor,
+    hidden: Tensor,
+    kept: Tensor | None,
+    gates: Tensor | None,
+    output: Tensor,
+    next_hidden: Tensor | None,
+) -> None:
+    """The twin of puf_gru_forward."""
+    width = hidden.shape[1]
+    both = (projected[:, : 2 * width] + remembered[:, : 2 * width]).sigmoid()
+    read, keep = both.chunk(2, 1)
+    candidate = torch.addcmul(projected[:, 2 * width :], read, remembered[:, 2 * width :]).tanh()
+    torch.lerp(candidate, hidden, keep, out=output)
+    if gates is not None:
+        torch.cat((both, candidate), 1, out=gates)
+    if next_hidden is not None:
+        next_hidden.copy_(output if kept is None else output * kept)
+
+
+def _gru_backward(
+    gates: Tensor,
+    inner: Tensor,
+    hidden: Tensor,
+    kept: Tensor | None,
+    of_output: Tensor,
+    of_hidden: Tensor,
+    of_projected: Tensor,
+    of_remembered: Tensor,
+) -> None:
+    """The twin of puf_gru_backward; `of_hidden` becomes what does not go through `remembered`."""
+    of_step = of_output + (of_hidden if kept is None else of_hidden * kept)
+    read, keep, candidate = gates.chunk(3, 1)
+    of_candidate = of_step * (1 - keep) * (1 - candidate.square())
+    of_read = of_candidate * inner * (read - read.square())
+    of_keep = of_step * (hidden - candidate) * (keep - keep.square())
+    torch.cat((of_read, of_keep, of_candidate), 1, out=of_projected)
+    torch.cat((of_read, of_keep, of_candidate * read), 1, out=of_remembered)
+    torch.mul(of_step, keep, out=of_hidden)
 
 
 # --- MinGRU ---------------------------------------------------------------------------------------
@@ -305,20 +305,18 @@ class _GruSequence(torch.autograd.Function):
 class _MinGruSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor, start: Tensor, resets: Tensor | None) -> Tensor:
-        projected, start = projected.contiguous(), start.contiguous()
-        flags = None if resets is None else resets.to(torch.uint8).contiguous()
+        flags = None if resets is None else resets.to(torch.uint8)
         hidden = start.new_empty(*projected.shape[:2], start.shape[1])
-        native.mingru_forward(_array(projected), _array(start), _array(flags), hidden.numpy())
+        native.mingru_forward(*_operands(projected, start, flags, hidden))
         ctx.save_for_backward(projected, start, flags, hidden)
         return hidden
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        projected, start, flags, hidden = ctx.saved_tensors
-        of_projected, of_start = torch.empty_like(projected), torch.empty_like(start)
-        arrays = [_array(part) for part in (projected, start, flags, hidden, grads[0])]
-        native.mingru_backward(*arrays, of_projected.numpy(), of_start.numpy())
+        projected, start = ctx.saved_tensors[:2]
+        of_projected, of_start = projected.new_empty(projected.shape), start.new_empty(start.shape)
+        native.mingru_backward(*_operands(*ctx.saved_tensors, grads[0], of_projected, of_start))
         return of_projected, of_start, None
 
 
@@ -342,30 +340,13 @@ class _LinearScan(torch.autograd.Function):
         keep, hidden, start = ctx.saved_tensors
         # dL/dh_t = grad_t + keep_{t+1} * dL/dh_{t+1}; nothing comes from beyond the last step
         following = torch.cat((keep[:, 1:], torch.zeros_like(keep[:, :1])), 1)
-        grad_add = _scan(following, grads[0], torch.zeros_like(start), backwards=True)
+        grad_add = _scan(following.flip(1), grads[0].flip(1), torch.zeros_like(start)).flip(1)
         previous = torch.cat((start.unsqueeze(1), hidden[:, :-1]), 1)
         return grad_add * previous, grad_add, grad_add[:, 0] * keep[:, 0]
 
 
-def _scan(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
-    if keep.device.type == "cpu":
-        return _scan_by_step(keep, add, start, backwards)
-    if backwards:
-        return _scan_by_doubling(keep.flip(1), add.flip(1), start).flip(1)
-    return _scan_by_doubling(keep, add, start)
-
-
-def _scan_by_step(keep: Tensor, add: Tensor, start: Tensor, backwards: bool = False) -> Tensor:
-    """Go through time once: the least work, one kernel a step."""
-    hidden = torch.empty(add.shape, dtype=add.dtype, device=add.device)
-    views = list(zip(add.unbind(1), keep.unbind(1), hidden.unbind(1), strict=True))
-    for added, kept, out in reversed(views) if backwards else views:
-        start = torch.addcmul(added, kept, start, out=out)
-    return hidden
-
-
-def _scan_by_doubling(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Join spans of 1, 2, 4, ... steps: log2(T) rounds, where launching a kernel is dear."""
+def _scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
+    """Join spans of 1, 2, 4, ... steps: log2(T) rounds, for devices with slow launches."""
     hidden = add.clone()
     hidden[:, 0] += keep[:, 0] * start
     span = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,32 +20,29 @@ from pufferlib.policies.observations import (
 )
 from pufferlib.policies.outputs import described
 from pufferlib.policies.recurrent import LSTM, RecurrentCore, RecurrentState, map_state
-from pufferlib.policies.two_part import is_in_halves
+from pufferlib.policies.two_part import is_two_part
 from pufferlib.spaces import ObservationLayout
 
 
 class RecurrentWrapper(nn.Module):
-    """Put a memory between the `encode` and the `decode` of a policy.
+    """Put a recurrent core between the `encode` and the `decode` of a policy.
 
-    `policy.encode(obs)` gives features `[B, F]`; `policy.decode(features)` gives what `forward`
-    would return without a state, and here gets the `[B, core.hidden_size]` outputs of the memory.
-    `encode_observations(obs)` and `decode_actions(features)` are other names for them. The policies
-    of `models` have both. `forward` serves rollouts, `forward_sequence` training. The memory
-    computes in the precision of its parameters, under autocast too.
+    `policy.encode(obs)` returns features `[B, F]`. `policy.decode(features)` gets the outputs of
+    the core, `[B, core.hidden_size]`, and returns what `forward` would without a state.
+    `encode_observations(obs)` and `decode_actions(features)` are other names for the two. `forward`
+    serves rollouts, `forward_sequence` training. The core computes in the precision of its
+    parameters, under autocast too.
     """
 
     def __init__(self, policy: nn.Module, core: RecurrentCore) -> None:
         super().__init__()
-        self._encode, self._decode = _parts_of(policy)  # names: methods would tie a copy to this
+        self._encode, self._decode = _parts_of(policy)  # names: a deepcopy needs its own methods
         self.policy: Any = policy
         self.core = core
 
     def forward(self, observations: Observations, state: RecurrentState = None) -> tuple[Any, ...]:
         features = getattr(self.policy, self._encode)(observations)
-        if torch.is_autocast_enabled(features.device.type):
-            with torch.autocast(features.device.type, enabled=False):
-                outputs, state = self.core.step(features.float(), state)
-        else:
+        with _full_precision(features) as features:
             outputs, state = self.core.step(features, state)
         return (*getattr(self.policy, self._decode)(outputs), state)
 
@@ -54,21 +53,28 @@ class RecurrentWrapper(nn.Module):
         segments, horizon = first_tensor(observations).shape[:2]
         rows = map_state(lambda x: x.flatten(0, 1), observations)
         features = getattr(self.policy, self._encode)(rows)
-        features = features.reshape(segments, horizon, -1)
-        if torch.is_autocast_enabled(features.device.type):
-            with torch.autocast(features.device.type, enabled=False):
-                outputs, state = self.core.sequence(features.float(), state, resets)
-        else:
+        with _full_precision(features.reshape(segments, horizon, -1)) as features:
             outputs, state = self.core.sequence(features, state, resets)
         return (*getattr(self.policy, self._decode)(outputs.flatten(0, 1)), state)
 
 
-class LSTMWrapper(RecurrentWrapper):
-    """Give a policy that has `encode` and `decode` an LSTM in between.
+@contextmanager
+def _full_precision(features: Tensor) -> Iterator[Tensor]:
+    """Leave autocast, if it is on; yield the features in float32 then."""
+    device = features.device.type
+    if not torch.is_autocast_enabled(device):
+        yield features
+        return
+    with torch.autocast(device, enabled=False):
+        yield features.float()
 
-    The cell of rollouts and the fused LSTM of training are the same parameters. `input_size` is the
-    width of the features that `policy.encode` gives, and need not be given. `hidden_size` is what
-    `policy.decode` takes; by default as wide as the features.
+
+class LSTMWrapper(RecurrentWrapper):
+    """Put an LSTM between the `encode` and the `decode` of a policy.
+
+    The cell of rollouts and the fused LSTM of training share their parameters. `input_size` is the
+    width of the features that `policy.encode` returns; it is optional, and checked. `hidden_size`
+    is the width that `policy.decode` takes, by default that of the features.
     """
 
     def __init__(
@@ -88,7 +94,7 @@ class LSTMWrapper(RecurrentWrapper):
 
 
 def feature_size(policy: Any, layout: ObservationLayout) -> int:
-    """Return the width of what `policy.encode` gives, by asking it about two rows of zeros."""
+    """Return the width of the features of `policy.encode`, from a call with two rows of zeros."""
     encode, _ = _parts_of(policy)
     parameter = next(policy.parameters(), None)
     device = None if parameter is None else parameter.device
@@ -110,14 +116,14 @@ def feature_size(policy: Any, layout: ObservationLayout) -> int:
 
 
 def _parts_of(policy: nn.Module) -> tuple[str, str]:
-    """Return the names of the methods before and after a memory; UsageError if one is missing."""
+    """Return the names of the methods before and after a core; UsageError if one is missing."""
     missing = [name for name in ("encode", "decode") if not hasattr(policy, name)]
     others = "encode_observations", "decode_actions"
-    if missing and all(hasattr(policy, name) for name in others) and not is_in_halves(type(policy)):
+    if missing and all(hasattr(policy, name) for name in others) and not is_two_part(type(policy)):
         return others
     if missing:
         raise UsageError(
             f"`policy` must have `encode(obs)` and `decode(features)`, but {type(policy).__name__} "
-            f"has no `{missing[0]}`. Try splitting its `forward` in two where the memory belongs."
+            f"has no `{missing[0]}`. Try splitting its `forward` in two where the LSTM belongs."
         )
     return "encode", "decode"

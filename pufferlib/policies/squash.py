@@ -1,4 +1,4 @@
-"""Squash: tanh into the bounds of a Box, and where those bounds ask a policy to explore."""
+"""Squash: tanh into the bounds of a Box, and where policies explore by default."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _FARTHEST = 1e3  # the largest half-width of bounds that a policy explores in fu
 
 
 class Squash(Transform):
-    """Takes all numbers into the bounds of a Box by tanh; components without two are only shifted.
+    """Maps all numbers into the bounds of a Box by tanh; unbounded components are only shifted.
 
-    Takes what `middle_and_reach` gives for the bounds; x = 0 becomes their middle. The
-    log-determinant is finite and exact for every finite x: it never asks for 1 - tanh(x)^2, which
-    is 0 in float32 from x = 9 on.
+    Arguments are those of `middle_and_reach`; x = 0 maps to the middle. The log-determinant is
+    finite and exact for every finite x: it never computes 1 - tanh(x)^2, which is 0 in float32 from
+    x = 9 on.
     """
 
     domain = constraints.real
@@ -51,10 +51,10 @@ class Squash(Transform):
 
 
 def middle_and_reach(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the middle of bounds, half their distance, and where both say where to explore.
+    """Return the middle of bounds, half their distance, and where both are usable.
 
-    They do not where one is infinite, or where they are too far apart: then the middle is the
-    allowed number nearest to 0, and the reach is 1, or as much as float32 needs there.
+    They are not where one is infinite or they are too far apart: then the middle is the allowed
+    number nearest to 0, and the reach is 1, or as much as float32 can resolve there.
     """
     low, high = low.double(), high.double()
     center, scale = (low + high) / 2, (high - low) / 2

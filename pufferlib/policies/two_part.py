@@ -1,8 +1,7 @@
-"""Policies in two halves: `encode_observations` in rollouts, `decode_actions` in training.
+"""Two-part policies: `encode_observations` in rollouts, `decode_actions` in training.
 
-The first takes one step by a cell, the second a sequence `[T, B]` by layers that are fast at it. It
-knows nothing of episodes that begin inside of a sequence, so it is asked about pieces in which none
-does.
+The first takes one step with a cell, the second a sequence `[T, B]` with fast layers. The second
+cannot reset its state inside of a sequence, so segments are cut where episodes begin.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _LAYERS: dict[Any, Any] = {nn.LSTMCell: nn.LSTM, nn.GRUCell: nn.GRU, nn.RNNCell:
 _WANTS_LAYERS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # states as [1, B, H]
 
 
-def is_in_halves(policy_type: Any) -> bool:
-    """Return whether policies of a class have two halves, of which the second takes actions.
+def is_two_part(policy_type: Any) -> bool:  # Any: a class of the user's with any methods
+    """Return whether policies of a class have both parts, with actions for the second.
 
-    A `decode_actions` that takes features alone is a part of `forward`, and of `LSTMWrapper`.
+    A `decode_actions` that takes features only is the `decode` of `LSTMWrapper`.
     """
     decode = getattr(policy_type, "decode_actions", None)
     if decode is None or not hasattr(policy_type, "encode_observations"):
@@ -38,7 +37,7 @@ def is_in_halves(policy_type: Any) -> bool:
 
 
 def tie_cells(policy: nn.Module) -> None:
-    """Make every cell `x_cell` and the layers `x` beside it one memory: the layers get its weights.
+    """Give the layers `x` beside every cell `x_cell` the weights of the cell.
 
     Raises UsageError where their sizes differ.
     """
@@ -60,19 +59,19 @@ def _tie(name: str, cell: Any, layers: Any) -> None:
     )
     if not fits:
         raise UsageError(
-            f"`{name}` and `{name.removesuffix('_cell')}` must be one memory, but got {cell} and "
-            f"{layers}. Try one layer of equal sizes in both."
+            f"`{name}` and `{name.removesuffix('_cell')}` must have the same sizes to share their "
+            f"weights, but got {cell} and {layers}. Try one layer of the cell's sizes."
         )
     for part in names:
         setattr(layers, f"{part}_l0", getattr(cell, part))
 
 
 class _Pieces(NamedTuple):
-    """Stretches of steps, of like length, in which no episode begins after the first step."""
+    """Runs of consecutive steps of similar length; only the first may begin an episode."""
 
-    cells: Tensor  # [L, P]: the row of each step; where a piece is over, its last row again
+    steps: Tensor  # [L, P]: the index of each step; shorter pieces are padded with their last
     lengths: Tensor  # [P]
-    go_on: Tensor  # [P]: the piece begins its segment inside of an episode
+    go_on: Tensor  # [P]: the piece continues the episode from before its segment
 
 
 def decode_segments(
@@ -83,10 +82,9 @@ def decode_segments(
     resets: Tensor | None,
     layout: ActionLayout,
 ) -> PolicyOutput:
-    """Ask `decode_actions` about segments `[S, T]`; return one output `[S*T, ...]`.
+    """Call `decode_actions` for segments `[S, T]`; return one output `[S*T, ...]` without a state.
 
-    Observations are `[S*T, ...]`, actions `[S, T, ...]`; it is handed indices as int64. The output
-    has no state.
+    Observations are `[S*T, ...]`, actions `[S, T, ...]`; it gets discrete actions as int64.
     """
     segments, horizon = actions.shape[:2]
     taken = actions.flatten(0, 1)
@@ -94,20 +92,20 @@ def decode_segments(
     rows, outputs = [], []
     for pieces in _cut(segments, horizon, resets, taken.device):
 
-        def steps(part: Tensor, cells: Tensor = pieces.cells) -> Tensor:
-            return part[cells]
+        def pick(part: Tensor, steps: Tensor = pieces.steps) -> Tensor:
+            return part[steps]
 
         before = _before(state, pieces, horizon)
-        result = _decode(policy, map_state(steps, observations), steps(taken), before)
-        output = policy_output(result, pieces.cells.numel(), layout)
+        result = _decode(policy, map_state(pick, observations), pick(taken), before)
+        output = policy_output(result, pieces.steps.numel(), layout)
         if output.distribution is not None or output.transforms:
             raise UsageError(
                 "`decode_actions` must return logits, or mean and std, or a common distribution, "
                 f"but got {described(result)}."
             )
-        offsets = torch.arange(len(pieces.cells), device=taken.device).unsqueeze(1)
+        offsets = torch.arange(len(pieces.steps), device=taken.device).unsqueeze(1)
         real = offsets < pieces.lengths
-        rows.append(pieces.cells[real])
+        rows.append(pieces.steps[real])
         outputs.append([None if part is None else part[real.flatten()] for part in output[:4]])
     order = torch.cat(rows).argsort()
     value, logits, mean, std = (
@@ -118,7 +116,7 @@ def decode_segments(
 
 
 def _cut(segments: int, horizon: int, resets: Tensor | None, device: torch.device) -> list[_Pieces]:
-    """Cut segments where episodes begin; lengths in a group differ by less than half."""
+    """Cut segments where episodes begin; in a group, no length is below half of the longest."""
     begins = torch.zeros(segments, horizon, dtype=torch.bool, device=device)
     if resets is not None:
         begins |= resets.bool()
@@ -132,15 +130,15 @@ def _cut(segments: int, horizon: int, resets: Tensor | None, device: torch.devic
         if len(chosen):
             length, start = lengths[chosen], first[chosen]
             offsets = torch.arange(int(length.max()), device=device).unsqueeze(1)
-            cells = start + torch.minimum(offsets, length - 1)
-            groups.append(_Pieces(cells, length, ~fresh[start]))
+            steps = start + torch.minimum(offsets, length - 1)
+            groups.append(_Pieces(steps, length, ~fresh[start]))
         longest //= 2
     return groups
 
 
 def _before(state: RecurrentState, pieces: _Pieces, horizon: int) -> RecurrentState:
     """Return the state before each piece: that of its segment, or zeros for a new episode."""
-    segment = pieces.cells[0] // horizon
+    segment = pieces.steps[0] // horizon
 
     def chosen(part: Tensor) -> Tensor:
         keep = pieces.go_on.view(-1, *(1,) * (part.dim() - 1))
@@ -150,7 +148,11 @@ def _before(state: RecurrentState, pieces: _Pieces, horizon: int) -> RecurrentSt
 
 
 def _decode(policy: Any, observations: Any, actions: Tensor, state: RecurrentState) -> Any:
-    """Call `decode_actions` with the state as the other half gives it, or as nn.LSTM wants it."""
+    """Call `decode_actions` with the state as `encode_observations` returns it, or as [1, B, H].
+
+    A state `[B, H]` of a cell fits nn.LSTM only with the dimension of layers, and no signature says
+    which form a policy takes: the first call tries both on a copy.
+    """
     if state is None:
         return policy.decode_actions(observations, actions, None)
     layered = map_state(lambda part: part.unsqueeze(0).contiguous(), state)

@@ -1,7 +1,7 @@
 """Checkpoints: tensors and JSON in one safetensors file, written whole or not at all.
 
-A file is data, never code: nothing on the load path can run what a stranger put into it. It carries
-a schema version and a checksum over everything, so damage is found before anything is used.
+A file is data, never code: loading cannot run anything from an untrusted file. A file has a schema
+version and a checksum over everything, so damage is found before anything is used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,16 @@ T = TypeVar("T")
 SCHEMA = 1
 MAX_HEADER = 16 << 20  # bytes: JSON may take twenty times as much memory as it has characters
 _KEY = "pufferlib"  # of the JSON in the file's header
-_MALFORMED = (LookupError, TypeError, ValueError, OverflowError, RecursionError)  # odd JSON's work
+_VALUES = "facts"  # of the values in that JSON; the first name, which files of all versions have
+_MALFORMED = (
+    LookupError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)  # raised for unexpected JSON
 
-_MAX_OUTLINE = 4096  # parts of a recurrent state; an outline is short, what it makes need not be
+_MAX_OUTLINE = 4096  # parts of a recurrent state: a short outline must not expand without limit
 _DTYPES = {  # as a file spells them
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
@@ -46,38 +53,40 @@ _DTYPES = {  # as a file spells them
 
 
 class Form(NamedTuple):
-    """What the header of a file says of a tensor, before any data is read."""
+    """Shape and dtype of a tensor, from the header of a file."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 class Checkpoint(NamedTuple):
-    """What a file held, verified."""
+    """The verified content of a file."""
 
     tensors: dict[str, Tensor]  # on the CPU
-    facts: dict[str, Any]  # counters, settings, shapes of trees
+    values: dict[str, Any]  # the JSON part: counters, settings, forms of recurrent states
     metadata: Any  # the caller's own
 
 
 def save(
     path: str | Path,
     tensors: Mapping[str, Tensor],
-    facts: Mapping[str, Any],
+    values: Mapping[str, Any],
     metadata: Any = None,
 ) -> None:
-    """Write a checkpoint to `path`; an older file there stays whole until the new one is.
+    """Write a checkpoint to `path`; an older file there is replaced only by a complete new one.
 
-    Of `metadata` JSON keeps the values: tuples become lists, keys text, NumPy's numbers plain ones.
+    `metadata` is stored as JSON: tuples become lists, keys strings, NumPy's numbers plain ones.
     """
     path = Path(path)
     if not path.name:
         raise CheckpointError(f"`path` must name a file, but got {quoted(path)}.")
     own = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
     try:
-        body = json.dumps({"facts": dict(facts), "metadata": metadata}, default=_plain)
+        body = json.dumps({_VALUES: dict(values), "metadata": metadata}, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"`metadata` must be JSON values, but {one_line(error)}.") from None
+        raise CheckpointError(
+            f"`metadata` must be JSON values, but got: {one_line(error)}."
+        ) from None
     header = json.dumps({"schema": SCHEMA, "checksum": _checksum(own, body), "body": body})
     data = safetensors.torch.save(own, {_KEY: header})
     if _header_size(data) > MAX_HEADER:
@@ -97,10 +106,10 @@ def load(
     max_bytes: int | None = None,
     check: Callable[[Mapping[str, Form]], None] | None = None,
 ) -> Checkpoint:
-    """Read and verify a checkpoint; a CheckpointError says what is wrong with the file.
+    """Read and verify a checkpoint; a CheckpointError describes what is wrong with the file.
 
-    A file of more than `max_bytes` (a third of the memory that is free) is refused before it is
-    read. `check` sees what the file claims to hold before its data is read, and may raise.
+    A file larger than `max_bytes` (default: a third of the free memory) is refused before it is
+    read. `check` gets the shapes and dtypes of the header before the data is read, and may raise.
     """
     path = Path(path)
     limit = psutil.virtual_memory().available // 3 if max_bytes is None else max_bytes
@@ -121,7 +130,7 @@ def load(
                     f"{one_line(path)} must have schema {SCHEMA}, but has {quoted(schema)}."
                 )
             parts = json.loads(body)
-            facts, metadata = dict(parts["facts"]), parts["metadata"]
+            values, metadata = dict(parts[_VALUES]), parts["metadata"]
             claimed = max((entry["data_offsets"][1] for entry in table.values()), default=0)
             if os.fstat(file.fileno()).st_size != 8 + size + claimed:
                 raise ValueError("its size is not what its header says")
@@ -140,7 +149,7 @@ def load(
     del data
     if checksum != _checksum(tensors, body):
         raise CheckpointError(f"{one_line(path)} is damaged: its checksum does not match.")
-    return Checkpoint(tensors, facts, metadata)
+    return Checkpoint(tensors, values, metadata)
 
 
 def _forms(table: Mapping[str, Any]) -> dict[str, Form]:
@@ -150,10 +159,10 @@ def _forms(table: Mapping[str, Any]) -> dict[str, Form]:
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers of NumPy and torch, which scores often are, as JSON can hold them."""
+    """Return numbers of NumPy and torch, which scores often are, as JSON values."""
     if isinstance(value, np.generic | np.ndarray | Tensor):
         return value.tolist()
-    raise TypeError(f"got {type(value).__name__}")
+    raise TypeError(type(value).__name__)
 
 
 def _header_size(data: bytes) -> int:
@@ -173,20 +182,20 @@ def _checksum(tensors: Mapping[str, Tensor], body: str) -> str:
     return digest.hexdigest()
 
 
-# ---- Facts ---------------------------------------------------------------------------------------
+# ---- Values --------------------------------------------------------------------------------------
 
 
-def counter(facts: Mapping[str, Any], name: str) -> int:
-    """Return a fact that counts something."""
-    value = facts[name]
+def counter(values: Mapping[str, Any], name: str) -> int:
+    """Return a value that must be a whole number >= 0."""
+    value = values[name]
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
         raise CheckpointError(f"`{name}` must be a whole number >= 0, but is {quoted(value)}.")
     return value
 
 
-def number(facts: Mapping[str, Any], name: str) -> float:
-    """Return a fact that is a finite number."""
-    value = facts[name]
+def number(values: Mapping[str, Any], name: str) -> float:
+    """Return a value that must be a finite number."""
+    value = values[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise CheckpointError(f"`{name}` must be a finite number, but is {quoted(value)}.")
     return float(value)
@@ -195,15 +204,15 @@ def number(facts: Mapping[str, Any], name: str) -> float:
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # an int that no float can hold
+    except OverflowError:  # an int too large for a float
         return False
 
 
-# ---- Modules, optimizers and trees of tensors ----------------------------------------------------
+# ---- Modules, optimizers and recurrent states ----------------------------------------------------
 
 
 def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
-    """Raise unless the tensors under `prefix` fit `module` and are numbers that it can have."""
+    """Raise unless the tensors under `prefix` fit `module` and are valid numbers for it."""
     check_form(module, tensors, prefix)
     found, is_statistics = under(tensors, prefix), not list(module.parameters())
     for name in sorted(finite_names(module)):
@@ -215,7 +224,7 @@ def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) 
 
 
 def check_form(module: nn.Module, forms: Mapping[str, Form | Tensor], prefix: str) -> None:
-    """Raise unless what lies under `prefix` has the names, shapes and dtypes of `module`."""
+    """Raise unless all under `prefix` have the names, shapes and dtypes of `module`."""
     own, found = module.state_dict(), under(forms, prefix)
     for name in sorted({*own, *found}):
         wanted, given = own.get(name), found.get(name)
@@ -234,14 +243,14 @@ def check_form(module: nn.Module, forms: Mapping[str, Form | Tensor], prefix: st
 def finite_names(module: nn.Module) -> set[str]:
     """Return the names in a module's state that must be finite.
 
-    A buffer of a policy may well hold infinities; a module without parameters is statistics.
+    A buffer of a policy may hold infinities; a module without parameters holds statistics.
     """
     own = module.state_dict()
     return {name for name, _ in module.named_parameters() if name in own} or set(own)
 
 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
-    """Load the tensors under `prefix` into `module`; all must be there and fit."""
+    """Load the tensors under `prefix` into `module`, which they must fit."""
     check_module(module, tensors, prefix)
     module.load_state_dict(under(tensors, prefix))
 
@@ -268,9 +277,9 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave; settings such as step sizes stay what they are.
+    """Restore the tensors of `optimizer_tensors`; settings such as step sizes stay as they are.
 
-    Kernels trust their state, so it must be just what the optimizer itself would make.
+    Kernels do not check their state, so it must have the form that the optimizer itself makes.
     """
     template = _optimizer_template(optimizer)
     state: dict[int, dict[str, Tensor]] = {}
@@ -290,9 +299,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         state.setdefault(index, {})[name] = part
     for index, parts in state.items():
         missing = template[index].keys() - parts.keys()
-        if missing and parts.keys() != {"step"}:  # a count alone: the parameter had no gradient
+        if missing and parts.keys() != {"step"}:  # only a count: the parameter had no gradient
             raise CheckpointError(
-                f"the checkpoint must fit the optimizer, but lacks `{index}/{min(missing)}`."
+                f"the checkpoint must fit the optimizer, but has no `{index}/{min(missing)}`."
             )
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -313,14 +322,14 @@ _MERSENNE = struct.Struct("<QiiQ624QdddiifB3x")  # the state of torch's generato
 
 
 def check_rng(state: Tensor) -> None:
-    """Raise unless the state of a CPU generator is one that it can be in.
+    """Raise unless this is a valid state of a CPU generator.
 
-    Torch looks at less: with a position beyond its table it reads what lies behind.
+    Torch checks less: with a position beyond its table it reads out of bounds.
     """
     raw = state.numpy().tobytes()
     if state.dtype != torch.uint8 or len(raw) != torch.Generator().get_state().numel():
         raise CheckpointError(
-            f"a random state must be a CPU generator's, but is {_described(state)}."
+            f"invalid random state: expected that of a CPU generator, but got {_described(state)}."
         )
     if len(raw) != _MERSENNE.size:
         return  # of a newer torch
@@ -331,11 +340,11 @@ def check_rng(state: Tensor) -> None:
         or max(table) >= 2**32
         or not {has_normal, has_float} <= {0, 1}
     ):
-        raise CheckpointError("a random state must be one of a generator, but is not.")
+        raise CheckpointError("invalid random state: position or table out of range.")
 
 
 def pack(state: RecurrentState, prefix: str) -> tuple[Any, dict[str, Tensor]]:
-    """Part a tree of tensors into a JSON outline, whose leaves are numbers, and its tensors."""
+    """Split a recurrent state into a JSON outline, whose leaves are numbers, and its tensors."""
     tensors: dict[str, Tensor] = {}
 
     def outline(tree: Any) -> Any:
@@ -353,17 +362,19 @@ def pack(state: RecurrentState, prefix: str) -> tuple[Any, dict[str, Tensor]]:
 
 
 def unpack(outline: Any, tensors: Mapping[str, Tensor], prefix: str) -> RecurrentState:
-    """Join again what `pack` parted; a CheckpointError if it cannot have made this outline."""
+    """Undo `pack`; a CheckpointError if the outline is not one of its results."""
     leaves, nodes = itertools.count(), itertools.count()
 
     def join(part: Any) -> RecurrentState:
         if next(nodes) >= _MAX_OUTLINE:
-            raise CheckpointError(f"a state must have at most {_MAX_OUTLINE} parts, but has more.")
+            raise CheckpointError(
+                f"a recurrent state must have at most {_MAX_OUTLINE} parts, but has more."
+            )
         if part is None:
             return None
         if isinstance(part, int):
-            if part != next(leaves):  # else a short outline could name a large tensor many times
-                raise CheckpointError("a state must name its tensors in order, but does not.")
+            if part != next(leaves):  # a short outline must not repeat a large tensor many times
+                raise CheckpointError("invalid recurrent state: its tensors are not in order.")
             return tensors[f"{prefix}{part}"]
         (kind, inner), *_ = part.items()
         if kind == "dict":
@@ -375,7 +386,7 @@ def unpack(outline: Any, tensors: Mapping[str, Tensor], prefix: str) -> Recurren
 
 
 def is_alike(one: RecurrentState, other: RecurrentState) -> bool:
-    """Return whether two trees have the same form, with tensors of the same kind and rows."""
+    """Return whether two recurrent states have the same form, batch and dtypes."""
     (outline, parts), (other_outline, other_parts) = pack(one, ""), pack(other, "")
     kinds, other_kinds = (
         [(part.dtype, part.shape[:1], part.dim()) for part in tree.values()]

@@ -1,9 +1,9 @@
-"""Play a trained policy: scores over whole episodes, and pictures of them."""
+"""Evaluate a trained policy: scores over whole episodes, and pictures of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from pufferlib.errors import UsageError
 from pufferlib.policies.acting import Actor, on_device
 from pufferlib.policies.calling import in_eval_mode
 from pufferlib.policies.observations import policy_spaces
-from pufferlib.policies.recurrent import reset_state
+from pufferlib.policies.recurrent import RecurrentState, reset_state
 from pufferlib.runs.loading import LoadedPolicy, check_spaces, norm_of
 
 if TYPE_CHECKING:
@@ -37,15 +37,14 @@ def evaluate_policy(
 ) -> dict[str, float]:
     """Play `episodes` episodes; return the means of them and of the env's own metrics.
 
-    Every slot plays the same number of episodes, the first slots one more where that does not
-    divide, and what a slot plays beyond that does not count: to take the first to finish would
-    favour short ones. `episodes` in the result is the number that did count, which is less only
-    where a slot stays empty.
+    The same number of episodes counts for every slot, one more for the first slots where that does
+    not divide; counting the first episodes to finish would favour short ones. `episodes` in the
+    result is the number that counted, which is smaller only where a slot stays empty.
 
-    `policy` may be any module, what `load` returned, a trainer or its policy. It is put into eval
-    mode meanwhile, and sees observations as it did in training: through the statistics of a run
-    with `norm_obs`, or through `normalise` if that is given. `on_frame` gets a picture of env 0
-    before each step, `on_progress` the number of episodes that count after each.
+    `policy` may be any module, the result of `load`, a trainer or its policy. It plays in eval mode
+    and sees observations as in training: normalised by the statistics of a run with `norm_obs`, or
+    by `normalise` if given. `on_frame` gets a picture of env 0 before each step, `on_progress` the
+    number of counted episodes after each.
     """
     if episodes < 1:
         raise UsageError(f"`episodes` must be at least 1, but got {episodes}.")
@@ -78,11 +77,13 @@ def _play(
     env.reset()
     batch = env.recv()
     each, more = divmod(episodes, env.num_agents)
-    left = np.full(env.num_agents, each)  # episodes that a slot has to play; those present first
+    left = np.full(
+        env.num_agents, each
+    )  # episodes left for each slot; present slots get the extra ones
     left[np.argsort(~batch.masks, kind="stable")[:more]] += 1
-    state: Any = None
-    fresh = np.ones(env.num_agents, dtype=np.bool_)  # whose memory is to be empty
-    while left[present].any() or not present.any():  # a slot that is always absent plays nothing
+    state: RecurrentState = None
+    fresh = np.ones(env.num_agents, dtype=np.bool_)  # slots whose recurrent state is to be zeroed
+    while left[present].any() or not present.any():  # an absent slot plays no episodes
         if on_frame is not None:
             picture = env.render(0)
             if picture is not None:
@@ -101,7 +102,9 @@ def _play(
         batch = env.recv()
         running += batch.rewards
         ended = batch.terminals | batch.truncations
-        fresh = ended | (fresh & ~here)  # who left at an end must come back without a memory
+        fresh = ended | (
+            fresh & ~here
+        )  # an agent that left at an end returns with a state of zeros
         state = decision.state
         if fresh.any():
             state = reset_state(state, torch.from_numpy(fresh).to(device))

@@ -1,7 +1,7 @@
-"""Playing a policy: from observations to actions, with or without a trainer; and `load`.
+"""`load`: a policy from a checkpoint that plays without a trainer.
 
-A checkpoint says which spaces a policy is for and how the default policy was made, so that `load`
-can build it again. Nothing that a file names is imported: the user passes a policy of their own.
+A checkpoint holds the spaces of its policy and the options of a default policy, so that `load` can
+build it. Nothing that a file names is imported: users pass policies of their own classes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -26,49 +26,56 @@ from pufferlib.policies.observations import PolicySpaces, policy_spaces
 from pufferlib.policies.recurrent import RecurrentState
 from pufferlib.runs import checkpoint
 from pufferlib.runs.checkpoint import Checkpoint
-from pufferlib.spaces import Space, space_from_json, space_to_json
+from pufferlib.spaces import (
+    ActionLayout,
+    ObservationLayout,
+    Space,
+    space_from_json,
+    space_to_json,
+)
 
+Layout: TypeAlias = ObservationLayout | ActionLayout
 _norms: weakref.WeakKeyDictionary[nn.Module, ObservationNorm] = weakref.WeakKeyDictionary()
 
 
 def note_norm(policy: nn.Module, norm: ObservationNorm | None) -> None:
-    """Note the statistics through which `policy` sees observations, None where it sees them raw."""
+    """Record the normalisation of the observations of `policy`, None for none."""
     _norms.pop(unwrapped(policy), None)
     if norm is not None:
         _norms[unwrapped(policy)] = norm
 
 
 def norm_of(policy: nn.Module) -> ObservationNorm | None:
-    """Return the statistics that a trainer or `load` noted for `policy`, if it has any."""
+    """Return the normalisation that a trainer or `load` recorded for `policy`, if any."""
     return _norms.get(unwrapped(policy))
 
 
 def check_spaces(env: PolicySpaces, wanted: PolicySpaces, whose: str) -> None:
-    """Raise unless `env` has rows like `wanted`; `whose` says for the message what that is."""
-    for noun in ("observation", "action"):
-        own, given = getattr(wanted, noun), getattr(env, noun)
+    """Raise unless `env` has rows like `wanted`; `whose` completes the message."""
+    pairs: list[tuple[str, Layout, Layout]] = [
+        ("observation", wanted.observation, env.observation),
+        ("action", wanted.action, env.action),
+    ]
+    for noun, own, given in pairs:
         if _rows_of(own) != _rows_of(given):
             raise UsageError(
                 f"`env` must have the {noun} space {whose}, {own.space}, but has {given.space}."
             )
 
 
-def _rows_of(layout: Any) -> tuple[Any, ...]:
-    """Return what a policy depends on in a layout; bounds of observations are no part of it."""
+def _rows_of(layout: Layout) -> tuple[object, ...]:
+    """Return the parts of a layout that a policy depends on: without the bounds of observations."""
     leaves = [(leaf.path, leaf.kind, leaf.shape, leaf.dtype, leaf.nvec) for leaf in layout.leaves]
-    bounds = [
-        part.tolist()
-        for part in (getattr(layout, "low", None), getattr(layout, "high", None))
-        if part is not None
-    ]
-    return layout.shape, layout.dtype, leaves, bounds
+    if isinstance(layout, ActionLayout):
+        return layout.shape, layout.dtype, leaves, layout.low.tolist(), layout.high.tolist()
+    return layout.shape, layout.dtype, leaves
 
 
 class LoadedPolicy(nn.Module):
     """A policy from a checkpoint, ready to play: what `load` returns.
 
     `predict` needs neither trainer nor env. `policy` is the module itself, in eval mode; `metadata`
-    is what was saved with it. `forward` is that of `policy`, on observations as it sees them.
+    was saved with it. `forward` is that of `policy`, and does not normalise observations.
     """
 
     def __init__(
@@ -94,24 +101,23 @@ class LoadedPolicy(nn.Module):
     ) -> tuple[NDArray[Any], RecurrentState]:
         """Return actions and the next state, as `PuffeRL.predict` does for the same arguments.
 
-        Without `deterministic`, actions are drawn by torch's global generator.
+        With `deterministic=False`, actions are drawn by torch's global generator.
         """
-
         device = next(self.policy.parameters()).device
         actor = Actor(self.policy, self.spaces, device, normalise=self.observation_norm)
         return actor.predict(observations, state, deterministic, action_masks)
 
 
-# ---- What a checkpoint says of its policy, and back ----------------------------------------------
+# ---- The values of a policy in a checkpoint ------------------------------------------------------
 
 
-def facts_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, Any]:
-    """Return as JSON values what `load` must know of a policy besides its weights."""
+def values_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, Any]:
+    """Return the JSON values that `load` needs besides the weights of a policy."""
     kind = type(unwrapped(policy))
     return {
         "policy": {
             "class": f"{kind.__module__}.{kind.__qualname__}",
-            "options": getattr(unwrapped(policy), "made_with", None),
+            "options": getattr(unwrapped(policy), "made_with", None),  # of make_policy only
         },
         "spaces": {
             "observation": space_to_json(spaces.observation.space),
@@ -130,9 +136,9 @@ def load(
 ) -> LoadedPolicy:
     """Return the policy of a checkpoint, a run's folder or a run in `run_dir`, ready to play.
 
-    A folder means its latest checkpoint. The default policies are built again as they were; where
-    a run has trained a policy of your own, pass one like it as `policy`: nothing that the file
-    names is imported or executed. A CheckpointError says what does not fit.
+    A folder means its latest checkpoint. Default policies are built from their saved options; for
+    a policy of your own, pass an instance of its class as `policy`: nothing that the file names is
+    imported or executed. A CheckpointError describes what does not fit.
     """
     path = _checkpoint_path(path_or_run, Path(run_dir))
     return restored(checkpoint.load(path), path, policy, device)
@@ -157,10 +163,10 @@ def restored(
 ) -> LoadedPolicy:
     """Return the policy of a checkpoint that was read from `path`; see `load`.
 
-    `spaces` take the place of those in the file, which has none if it is of an older version.
+    `spaces` replace those in the file; files of older versions have none.
     """
     try:
-        spaces = _spaces(saved.facts) if spaces is None else spaces
+        spaces = _spaces(saved.values) if spaces is None else spaces
         if policy is None:
             policy = _built(saved, spaces)
         policy = policy.to(device)
@@ -189,38 +195,38 @@ def restored(
 
 
 class _Spaces(NamedTuple):
-    """In place of an env: what `make_policy` asks of one."""
+    """The attributes of an env that `make_policy` reads."""
 
     single_observation_space: Space
     single_action_space: Space
     agents_per_env: int
 
 
-def _spaces(facts: Mapping[str, Any]) -> PolicySpaces:
-    if "spaces" not in facts:
+def _spaces(values: Mapping[str, Any]) -> PolicySpaces:
+    if "spaces" not in values:
         raise CheckpointError(
-            "the checkpoint must hold the spaces of its policy, but older versions saved none. "
+            "the checkpoint must have the spaces of its policy, but older versions saved none. "
             "Try `PuffeRL(env, policy).load_checkpoint(path, weights_only=True)`."
         )
-    given = facts["spaces"]
+    given = values["spaces"]
     observation, action = (space_from_json(given[noun]) for noun in ("observation", "action"))
     num_agents = checkpoint.counter(given, "num_agents")
     return policy_spaces(_Spaces(observation, action, num_agents))
 
 
 def _built(saved: Checkpoint, spaces: PolicySpaces) -> nn.Module:
-    """Return a default policy as the file describes it, with weights of its own."""
-    options = saved.facts["policy"]["options"]
+    """Return a new default policy with the options in the file."""
+    options = saved.values["policy"]["options"]
     if options is None:
         raise CheckpointError(
-            f"the policy must be a default one to be built again, but is of class "
-            f"{quoted(saved.facts['policy']['class'])}, which a file cannot import. "
-            "Try `pufferlib.load(path, policy=...)` with one like it."
+            "only default policies can be built from a file, but this one is of class "
+            f"{quoted(saved.values['policy']['class'])}. "
+            "Try `pufferlib.load(path, policy=...)` with an instance of it."
         )
     options = {name: option for name, option in options.items() if option is not None}
     PolicyConfig.from_dict(options)
     env = _Spaces(spaces.observation.space, spaces.action.space, spaces.num_agents)
-    # a forged file may describe any size: what it does not hold is never allocated
+    # a forged file may describe any size: never allocate more than it holds
     numbers = sum(part.numel() for part in checkpoint.under(saved.tensors, "policy/").values())
     with torch.device("meta"):
         like = make_policy(env, **{**options, "recurrent": "none"})
@@ -228,6 +234,6 @@ def _built(saved: Checkpoint, spaces: PolicySpaces) -> nn.Module:
     width = 0 if options.get("recurrent", "none") == "none" else options.get("hidden_size", 0)
     if max(size, width * width) > 4 * numbers:
         raise CheckpointError(
-            f"the checkpoint must hold the policy that it describes, but has {numbers} numbers."
+            f"the checkpoint must hold the policy it describes, but has only {numbers} numbers."
         )
     return make_policy(env, **options)

@@ -1,18 +1,18 @@
-"""Self-play: a two-sided env in which the other side is played by the policy's own past.
+"""Self-play: in a two-sided env, past versions of the policy play the other side.
 
-The learner plays one side of every game, the first in even envs and the second in odd ones. The
-other side is the latest policy itself in a part of the games, else one of a pool of snapshots,
-drawn anew for each game. Games against the pool give ratings (Elo 1978): a number that rises while
-the policy gets stronger, which a win rate against itself, always one half, cannot show.
+The learner plays one side of every game, the first in even envs and the second in odd ones. In some
+games the latest policy plays the other side too, in the rest a member of a pool of past policies,
+drawn for each game. Games against the pool give ratings (Elo 1978), which rise while the policy
+gets stronger; its win rate against itself is always one half.
 
-With several processes each has games of its own; the pool and the ratings are those of all. Whom a
-game is against follows from the seed and the number of the game in its env, so neither a resume nor
-the number of processes changes it.
+With several processes each plays its own games; the pool and the ratings are common. The opponent
+of a game follows from the seed and the number of the game in its env, so it depends neither on a
+resume nor on the number of processes.
 """
 
 from pufferlib.selfplay.env import SelfPlay, check_sides
-from pufferlib.selfplay.making import against_past, as_self_play, self_play_of
 from pufferlib.selfplay.pool import RATING_STEP, START_RATING, Member, Normalise, Pool, Result
+from pufferlib.selfplay.setup import against_past, as_self_play, self_play_of
 
 __all__ = [
     "RATING_STEP",

@@ -1,4 +1,4 @@
-"""SelfPlay: the learner's half of a two-sided env."""
+"""SelfPlay: the learner's side of a two-sided env."""
 
 from __future__ import annotations
 
@@ -22,33 +22,35 @@ from pufferlib.selfplay.opponents import Opponents
 from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Pool, Result
 from pufferlib.vectorization import VectorEnv
 
+_STATE = "memory/"  # the opponents' recurrent state in checkpoints; the name of older versions too
+
 
 def check_sides(env: VectorEnv) -> None:
-    """Raise unless `env` has two sides and hands over all slots at once."""
+    """Raise unless `env` has two sides and returns all slots in one batch."""
     name = env.name or type(env).__name__
     if env.agents_per_env % 2:
         raise UsageError(
-            f"`env` must have two sides of equally many agents, but {name} has "
-            f"{env.agents_per_env} agent(s) in an env. "
-            "Try `opponent='self'` where the env has such a param."
+            f"`env` must have two sides with the same number of agents, but {name} has "
+            f"{env.agents_per_env} agent(s) per env. "
+            "Try `opponent='self'` if the env has that param."
         )
     if env.batch_slots != env.num_agents:
         raise UsageError(
-            f"`env` must hand over all slots at once, but {name} gives {env.batch_slots} of "
+            f"`env` must return all slots in one batch, but {name} returns {env.batch_slots} of "
             f"{env.num_agents}. Try it without `double_buffer`, or with mode='sync'."
         )
 
 
 class SelfPlay(VectorEnv):
-    """The learner's half of `env`, whose envs have two sides of equally many agents.
+    """The learner's side of `env`, whose envs have two sides with the same number of agents.
 
-    `note_policy` must be called before the first step and then once an iteration; PuffeRL does so.
-    Every `interval` iterations the policy joins a `Pool` of `pool_size`. `latest_share` of the
-    games are against the present policy, the others against the pool. With `rated=False` games
-    leave the ratings alone. `env` is closed with this.
+    `note_policy` must be called before the first step and then once per iteration, as PuffeRL does.
+    Every `interval` iterations a copy of the policy is added to a `Pool` of `pool_size`.
+    `latest_share` of the games are against the latest policy, the others against the pool. With
+    `rated=False` games do not change the ratings. `close` closes `env` too.
 
-    Beyond the usual metrics, which are the learner's, there are `elo`, `win_rate` against the pool
-    (a draw counts half) and `pool_size`. The side with the higher sum of rewards has won.
+    Besides the usual metrics, which are the learner's, there are `elo`, `win_rate` against the pool
+    (a draw counts half) and `pool_size`. The side with the higher sum of rewards wins.
     """
 
     def __init__(
@@ -83,33 +85,33 @@ class SelfPlay(VectorEnv):
         self._latest: Member | None = None
         self._tracker: EpisodeTracker = EpisodeTracker(self.num_agents)
         self._ticks = 0
-        self._metric_sums: dict[str, list[float]] = {}  # that the env tells of single slots
+        self._metric_sums: dict[str, list[float]] = {}  # of infos for single slots
 
-    # ---- Who plays -------------------------------------------------------------------------------
+    # ---- Policies --------------------------------------------------------------------------------
 
     def note_policy(
         self, policy: nn.Module, iteration: int, normalise: Normalise | None = None
     ) -> None:
-        """Play with this policy from now on; let a copy of it join the pool when it is time.
+        """Play with this policy from now on; add a copy of it to the pool every `interval`.
 
-        The policy sees observations through `normalise`, as it is at the time. A copy sees them as
-        the policy did when it joined: its weights mean nothing with later statistics.
+        `normalise` is applied to observations with its current statistics. The copy keeps the
+        statistics of its time: its weights do not fit later ones.
         """
-        # what compiles or synchronises the policy would do so anew for each number of rows
+        # torch.compile would recompile the policy for each number of rows
         policy = unwrapped(policy)
         self._latest = Member(policy, self.pool.rating, iteration, normalise)
         self._move_to(policy)
         newest = self.pool.newest
         if newest is None or iteration >= newest + self._interval:
             self.pool.settle(self.world)
-            gone = self.pool.join(self._latest)
-            if gone is not None:
-                self._games.without(gone)
+            dropped = self.pool.add(self._latest)
+            if dropped is not None:
+                self._games.drop_member(dropped)
 
     def _move_to(self, policy: nn.Module) -> SlotGenerator:
-        """Keep all that plays where the policy is; return the generator of its actions."""
+        """Move pool and opponents to the device of the policy; return the generator of actions."""
         device = next(policy.parameters()).device
-        seed = self._games.seed + 2  # the trainer has two generators of its own
+        seed = self._games.seed + 2  # the trainer's two generators have the seeds before it
         self.pool.move_to(device)
         return self._opponents.move_to(device, self.world, seed)
 
@@ -118,16 +120,16 @@ class SelfPlay(VectorEnv):
         return self._latest if number == LATEST else self.pool.members[number]
 
     def take_over(self, other: SelfPlay) -> None:
-        """Go on with the pool and the ratings of another, between two of its iterations."""
+        """Use the pool and the ratings of another, between two of its iterations."""
         other.pool.settle(other.world)
-        self.pool.become(other.pool.members[-self.pool.size :], other.pool.rating)
+        self.pool.replace(other.pool.members[-self.pool.size :], other.pool.rating)
         self._opponents.rng = other._opponents.rng
 
     # ---- Playing ---------------------------------------------------------------------------------
 
     def place(self, first_env: int) -> bool:
-        """Take the seeds and the games of envs `first_env` and on of a larger vector."""
-        self._games.first_env = first_env  # its games are others, whatever the env can do
+        """Use the seeds and games of the envs from `first_env` on in a larger vector."""
+        self._games.first_env = first_env  # also where the inner env keeps its own seeds
         return self._inner.place(first_env)
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
@@ -139,13 +141,13 @@ class SelfPlay(VectorEnv):
         return self.observations
 
     def _begin_counting(self) -> None:
-        """Forget what belongs to games before a reset or a restore."""
+        """Drop the results and recurrent states of games before a reset or a restore."""
         self._ticks = 0
         self.pool.results = []
-        self._opponents.memory = None
+        self._opponents.state = None
 
     def _take_rows(self) -> None:
-        """Receive the next batch and take the learner's rows of it."""
+        """Receive the next batch and select the learner's rows."""
         self._whole = batch = self._inner.recv()
         own, masks = self._sides.own, self._inner.action_masks
         self.observations = batch.observations[own]
@@ -164,14 +166,14 @@ class SelfPlay(VectorEnv):
         points = self._count_games(present)
         ended = self.terminals | self.truncations
         episodes = self._tracker.step(self.rewards, ended, present[self._sides.own])
-        told = self._whole.infos
+        infos = self._whole.infos
 
         def build() -> dict[int, dict[str, Any]]:
             rows = enumerate(self._sides.own.tolist())
             return {
                 slot: {
                     **episodes.get(slot, {}),
-                    **info_at(told, row),
+                    **info_at(infos, row),
                     **points.get(slot // self.agents_per_env, {}),
                 }
                 for slot, row in rows
@@ -180,26 +182,26 @@ class SelfPlay(VectorEnv):
         return self.observations, self.rewards, ended, Infos(self.num_agents, build)
 
     def _both_sides(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the learner's actions and the answers to them, a row for each slot of the env."""
+        """Return the actions of both sides, a row for each slot of the env."""
         if self._latest is None:
             raise UsageError("`note_policy` must be called before the first step.")
         shape = (self.num_agents, *self._spaces.action.shape)
         if len(np.atleast_1d(actions)) != self.num_agents or actions.size != math.prod(shape):
             raise UsageError(
-                f"`actions` must have a row for each of {self.num_agents} slots, but have shape "
+                f"`actions` must have a row for each of {self.num_agents} slots, but got shape "
                 f"{actions.shape}."
             )
         own, other = self._sides
         legal = self._inner.action_masks
-        answers = self._opponents.act(
-            np.repeat(self._games.rows["opponent"], self.agents_per_env),
+        theirs = self._opponents.act(
+            np.repeat(self._games.records["opponent"], self.agents_per_env),
             self._member,
             self._whole.observations[other],
             None if legal is None else legal[other],
         )
-        kind = np.result_type(actions, answers)
+        kind = np.result_type(actions, theirs)
         rows = np.empty((self._inner.num_agents, *shape[1:]), dtype=kind)
-        rows[own], rows[other] = actions.reshape(shape), answers.reshape(shape)
+        rows[own], rows[other] = actions.reshape(shape), theirs.reshape(shape)
         return rows
 
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Any:
@@ -209,12 +211,12 @@ class SelfPlay(VectorEnv):
         self._next_seed = None
         self._ready, self._sent, self._received = True, False, False
 
-    # ---- Games that are over ---------------------------------------------------------------------
+    # ---- Finished games --------------------------------------------------------------------------
 
     def _count_games(self, present: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
-        """Note the games that are over and let the next ones begin; `present` says who acted.
+        """Record finished games and begin the next ones; the `present` slots acted.
 
-        Returns env -> {"win_rate": points} of the games against the pool that are over.
+        Returns env -> {"win_rate": points} of the finished games against the pool.
         """
         games = self._games
         over = games.step(self._whole, present)
@@ -224,17 +226,17 @@ class SelfPlay(VectorEnv):
         if len(over):
             points = games.points(self._sides)
             for env in over.tolist():
-                member = int(games.rows["opponent"][env])
+                member = int(games.records["opponent"][env])
                 if member != LATEST:
                     result = Result(self._ticks, games.first_env + env, member, float(points[env]))
                     self.pool.results.append(result)
                     settled[env] = {"win_rate": result.points}
             games.begin_next(over, len(self.pool.members))
-        self._opponents.forget(games.away[self._sides.other])
+        self._opponents.reset(games.away[self._sides.other])
         return settled
 
     def _count_metrics(self) -> None:
-        """Add up what the env tells of single slots whose episode has ended, the learner's only."""
+        """Add up the infos of the learner's slots whose episode has ended."""
         batch = self._whole
         for slot in np.flatnonzero(batch.terminals | batch.truncations).tolist():
             env, agent = divmod(slot, self.agent_cycle)
@@ -249,7 +251,7 @@ class SelfPlay(VectorEnv):
     def drain_metrics(self) -> dict[str, float]:
         """Return means as every env does; with several processes, all must call this.
 
-        What the env tells of single slots is the learner's; the rest is what it tells of the game.
+        Metrics of single slots are means over the learner's; metrics of whole games are unchanged.
         """
         self.pool.settle(self.world)
         sums, self._metric_sums = self._metric_sums, {}
@@ -260,28 +262,28 @@ class SelfPlay(VectorEnv):
                 metrics[name] = total / count
         return {**metrics, **self.pool.drain_metrics()}
 
-    # ---- State -----------------------------------------------------------------------------------
+    # ---- Snapshots and checkpoints ---------------------------------------------------------------
 
     def snapshot(self) -> NDArray[np.uint8] | None:
-        """Return the state of every env and of its game, or None where the envs cannot give it.
+        """Return a snapshot of every env and its game, or None where the envs have no snapshots.
 
-        The pool and the memory of the other side are no part of it: see `tensors` and `facts`.
+        It excludes the pool and the opponents' recurrent state: see `tensors` and `values`.
         """
         inner = self._inner.snapshot()
         if inner is None:
             return None
-        games = self._games.rows.copy()
+        games = self._games.records.copy()
         games["own_returns"] = self._tracker.returns.reshape(self.num_envs, -1)
         games["own_lengths"] = self._tracker.lengths.reshape(self.num_envs, -1)
         return np.concatenate((inner, games.view(np.uint8).reshape(self.num_envs, -1)), axis=1)
 
     def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
-        """Put every env, or one, back into a state that `snapshot` returned; `recv` is next.
+        """Restore every env, or one, from `snapshot`; call `recv` next.
 
-        The pool must be what it was then. The other side has forgotten what it knew of the game.
+        The pool must be the same as then. The recurrent state of the opponents is zeroed.
         """
         self._begin("restore")
-        rows, kind = np.atleast_2d(np.asarray(state)), self._games.rows.dtype
+        rows, kind = np.atleast_2d(np.asarray(state)), self._games.records.dtype
         wanted = self.num_envs if env is None else 1
         if rows.dtype != np.uint8 or len(rows) != wanted or rows.shape[1] <= kind.itemsize:
             raise UsageError(
@@ -294,64 +296,64 @@ class SelfPlay(VectorEnv):
         chosen = np.full(self.num_envs, env is None)
         if env is not None:
             chosen[env] = True
-        self._games.rows[chosen] = games
+        self._games.records[chosen] = games
         for name, part in (("returns", self._tracker.returns), ("lengths", self._tracker.lengths)):
             part.reshape(self.num_envs, -1)[chosen] = games[f"own_{name}"]
         if env is None:
             self._begin_counting()
-        self._opponents.forget(np.repeat(chosen, self.agents_per_env))
+        self._opponents.reset(np.repeat(chosen, self.agents_per_env))
         self._take_rows()
         self._ready, self._sent, self._received = True, False, False
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint must hold beyond `snapshot`; all processes must call this."""
+        """Return the tensors of a checkpoint besides `snapshot`; all processes must call this."""
         own = self._opponents
-        memory = checkpoint.pack(map_state(self.world.join_rows, own.memory), "memory/")[1]
+        state = checkpoint.pack(map_state(self.world.join_rows, own.state), _STATE)[1]
         rng = {} if own.rng is None else {"rng": own.rng.get_state()}
-        return {**rng, **memory, **self.pool.tensors()}
+        return {**rng, **state, **self.pool.tensors()}
 
-    def facts(self) -> dict[str, Any]:
-        """Return what belongs to `tensors`, as JSON values; all processes must call this."""
+    def values(self) -> dict[str, Any]:
+        """Return the JSON values that belong to `tensors`; all processes must call this."""
         self.pool.settle(self.world)
-        memory = checkpoint.pack(self._opponents.memory, "")[0]
-        return {"seed": self._games.seed, "memory": memory, **self.pool.facts()}
+        outline = checkpoint.pack(self._opponents.state, "")[0]
+        return {"seed": self._games.seed, "memory": outline, **self.pool.values()}
 
     def load_pool(
         self,
         tensors: Mapping[str, Tensor],
-        facts: Mapping[str, Any],
+        values: Mapping[str, Any],
         policy: nn.Module,
         normalise: Normalise | None = None,
     ) -> None:
-        """Take over the pool, the ratings and the random numbers of a checkpoint.
+        """Restore the pool, the ratings and the random numbers of a checkpoint.
 
         The members are copies of `policy` and `normalise` with the weights and statistics in it. A
-        `restore` may follow; without one, the games at hand go on against the latest policy.
+        `restore` may follow; without one, the current games continue against the latest policy.
         """
         policy = unwrapped(policy)
-        seed = checkpoint.counter(facts, "seed")
+        seed = checkpoint.counter(values, "seed")
         if "rng" in tensors and next(policy.parameters()).device.type == "cpu":
             checkpoint.check_rng(tensors["rng"])
-        self.pool.load(tensors, facts, Member(policy, START_RATING, 0, normalise))
+        self.pool.load(tensors, values, Member(policy, START_RATING, 0, normalise))
         self._games.seed, self._opponents.rng = seed, None
         rng = self._move_to(policy)
         if "rng" in tensors:
             rng.set_state(tensors["rng"])
-        self._games.rows["opponent"] = LATEST
+        self._games.records["opponent"] = LATEST
 
-    def begin_anew(self) -> None:
-        """Empty the pool and forget the ratings; the games at hand go on against the latest."""
-        self.pool.become([], START_RATING)
-        self._games.rows["opponent"] = LATEST
+    def reset_pool(self) -> None:
+        """Empty the pool and reset the rating; current games continue against the latest policy."""
+        self.pool.replace([], START_RATING)
+        self._games.records["opponent"] = LATEST
 
-    def load_memory(
-        self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], policy: nn.Module
+    def load_recurrent_state(
+        self, tensors: Mapping[str, Tensor], values: Mapping[str, Any], policy: nn.Module
     ) -> None:
-        """Take over, after a `restore`, what the other side knew of its games."""
-        whole = checkpoint.unpack(facts["memory"], tensors, "memory/")
-        memory = map_state(self.world.own_rows, whole)
+        """Restore, after `restore`, the recurrent state of the opponents."""
+        whole = checkpoint.unpack(values["memory"], tensors, _STATE)
+        state = map_state(self.world.own_rows, whole)
         like = Member(unwrapped(policy), START_RATING, 0)
-        self._opponents.load_memory(memory, self._whole.observations[self._sides.other], like)
+        self._opponents.load_state(state, self._whole.observations[self._sides.other], like)
 
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
         return self._inner.render(env)

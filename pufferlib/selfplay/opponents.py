@@ -1,4 +1,4 @@
-"""Opponents: how each slot of the other side acts by a policy of its own, and what it remembers."""
+"""Opponents: the actions and recurrent states of the other side, with a policy for each slot."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from pufferlib.selfplay.pool import Member
 
 
 class Opponents:
-    """Those who play the slots of the other side; `agents` says which agent each slot is.
+    """The players of the other side; `agents` is the index of each slot's agent in its env.
 
     `move_to` must be called first.
     """
 
-    memory: RecurrentState = None  # a row for each slot
-    rng: SlotGenerator | None = None  # of their actions
+    state: RecurrentState = None  # of every slot
+    rng: SlotGenerator | None = None  # for actions
 
     def __init__(self, spaces: PolicySpaces, agents: NDArray[np.intp]) -> None:
         self._spaces = spaces
         self._agents = torch.from_numpy(agents)
 
     def move_to(self, device: torch.device, world: World, seed: int) -> SlotGenerator:
-        """Act where the learner's policy is; random numbers begin with `seed`, or go on."""
+        """Act on the learner's device; random numbers start with `seed`, or continue."""
         if self.rng is None or self.rng.device != device:
             if self.rng is not None:
                 seed = int(torch.randint(2**62, (), generator=self.rng, device=self.rng.device))
             self.rng = SlotGenerator(device, world)
             self.rng.manual_seed(seed)
         self._agents = self._agents.to(device)
-        self.memory = map_state(lambda part: part.to(device), self.memory)
+        self.state = map_state(lambda part: part.to(device), self.state)
         return self.rng
 
     @torch.no_grad()
@@ -55,24 +55,24 @@ class Opponents:
         observations: NDArray[Any],
         legal: NDArray[np.bool_] | None,
     ) -> NDArray[Any]:
-        """Return an action for each slot, chosen by the one of the `members` with its number."""
+        """Return an action for each slot; `numbers` are those of its policy in `members`."""
         assert self.rng is not None
         device = self.rng.device
-        # in order of their players, whose rows are then slices
+        # sort the slots by policy: the rows of each are then a slice
         order = np.argsort(numbers, kind="stable")
         playing, firsts = np.unique(numbers[order], return_index=True)
         spans = [slice(*pair) for pair in pairwise([*firsts.tolist(), len(order)])]
         rows = torch.from_numpy(order).to(device)
         back = torch.argsort(rows)
         seen = torch.from_numpy(observations[order]).to(device)
-        memory, agents = map_state(lambda part: part[rows], self.memory), self._agents[rows]
+        before, agents = map_state(lambda part: part[rows], self.state), self._agents[rows]
         outputs = []
         for number, span in zip(playing.tolist(), spans, strict=True):
             member = members(number)
             shown = seen[span] if member.normalise is None else member.normalise(seen[span])
-            state = map_state(lambda part: part[span], memory)  # noqa: B023 - used at once
+            state = map_state(lambda part: part[span], before)  # noqa: B023 - used at once
             outputs.append(policy_step(member.policy, shown, state, self._spaces, agents[span]))
-        self.memory = _joined_states([output.state for output in outputs], back)
+        self.state = _joined_states([output.state for output in outputs], back)
         masks = None if legal is None else torch.from_numpy(legal).to(device)
         if all(_is_plain(output) for output in outputs):
             return self._decide(_joined_outputs(outputs, back), masks).cpu().numpy()
@@ -85,29 +85,29 @@ class Opponents:
     def _decide(self, output: PolicyOutput, action_masks: Tensor | None) -> Tensor:
         return decide(output, self._spaces.action, action_masks, self.rng).env_actions
 
-    def forget(self, slots: NDArray[np.bool_]) -> None:
-        """Let slots begin without a memory."""
-        if self.memory is not None and slots.any():
-            self.memory = reset_state(self.memory, torch.from_numpy(slots).to(self._agents.device))
+    def reset(self, slots: NDArray[np.bool_]) -> None:
+        """Zero the recurrent state of some slots."""
+        if self.state is not None and slots.any():
+            self.state = reset_state(self.state, torch.from_numpy(slots).to(self._agents.device))
 
-    def load_memory(self, memory: RecurrentState, observations: NDArray[Any], like: Member) -> None:
-        """Take over a memory, which must be one that `like` can go on from."""
-        memory = map_state(lambda part: part.to(self._agents.device), memory)
-        if memory is not None:
+    def load_state(self, state: RecurrentState, observations: NDArray[Any], like: Member) -> None:
+        """Restore a recurrent state, which must fit the policy of `like`."""
+        state = map_state(lambda part: part.to(self._agents.device), state)
+        if state is not None:
             seen = torch.from_numpy(observations).to(self._agents.device)
             with torch.no_grad():
-                after = policy_step(like.policy, seen, memory, self._spaces, self._agents).state
-            parts = checkpoint.pack(memory, "")[1].values()
-            has_rows = all(part.shape[:1] == (len(seen),) for part in parts)
-            if not (has_rows and checkpoint.is_alike(memory, after)):
+                after = policy_step(like.policy, seen, state, self._spaces, self._agents).state
+            has_rows = all(part.shape[:1] == (len(seen),) for part in tensors_of(state))
+            if not (has_rows and checkpoint.is_alike(state, after)):
                 raise CheckpointError(
-                    "the checkpoint must hold a memory of the other side, but does not."
+                    "the checkpoint has a recurrent state of the opponents that does not fit the "
+                    "policy."
                 )
-        self.memory = memory
+        self.state = state
 
 
 def _is_plain(output: PolicyOutput) -> bool:
-    """Return whether the output is rows alone, which can be joined with others of its kind."""
+    """Return whether an output can be concatenated with others."""
     return output.distribution is None and all(isinstance(t, Squash) for t in output.transforms)
 
 

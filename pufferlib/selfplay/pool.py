@@ -1,4 +1,4 @@
-"""The pool: past policies, who joins and leaves, and the ratings of games against them."""
+"""The pool of past policies: adding and dropping members, and ratings from games."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pufferlib.errors import CheckpointError, UsageError
 from pufferlib.runs import checkpoint
 
 START_RATING = 1000.0
-RATING_STEP = 8.0  # how far one game moves a rating; small, since there are very many games
+RATING_STEP = 8.0  # the largest change by one game; small, because there are very many games
 
 Normalise = Callable[[Tensor], Tensor]
 
 
 @dataclass
 class Member:
-    """A policy, its rating, and how it sees observations."""
+    """A policy, its rating, and the normalisation of its observations."""
 
     policy: nn.Module
     rating: float
@@ -31,21 +31,21 @@ class Member:
     normalise: Normalise | None = None
 
     def modules(self) -> dict[str, nn.Module]:
-        """Return by name all of it that has weights or statistics."""
+        """Return by name the modules with weights or statistics."""
         parts = {"policy": self.policy, "normalise": self.normalise}
         return {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
 
     def copied(self) -> Member:
-        """Return a member that stays what this one is now."""
+        """Return a frozen copy."""
         try:
             past = copy.deepcopy(self.policy)
         except Exception as error:
             raise UsageError(
-                "`policy` must be such that copy.deepcopy can copy it, but "
-                f"{type(self.policy).__name__} is not: {error}."
+                "`policy` must support copy.deepcopy for self-play, but "
+                f"{type(self.policy).__name__} does not: {error}."
             ) from error
         past.eval().requires_grad_(False)
-        past.zero_grad(set_to_none=True)  # gradients of the last update are copied too
+        past.zero_grad(set_to_none=True)  # deepcopy copies the gradients of the last update too
         seen = self.normalise
         if isinstance(seen, nn.Module):
             seen = copy.deepcopy(seen)
@@ -53,7 +53,7 @@ class Member:
 
 
 class Result(NamedTuple):
-    """A game that is over: when and where, against which member of the pool, and its points."""
+    """A finished game against a member of the pool, and the points of the learner."""
 
     tick: int
     env: int  # counted over all processes
@@ -64,8 +64,8 @@ class Result(NamedTuple):
 class Pool:
     """At most `size` past policies, and the rating of the learner; the same in every process.
 
-    Of more than `size` the second oldest leaves, so that the pool keeps its beginning and its
-    recent past; a pool of one keeps the newest. With `rated=False` games leave the ratings alone.
+    Beyond `size` members the second oldest is dropped, so that the pool keeps the first and the
+    recent ones; a pool of one keeps the newest. With `rated=False` games do not change the ratings.
     """
 
     def __init__(self, size: int, rated: bool = True) -> None:
@@ -75,17 +75,17 @@ class Pool:
         self.results: list[Result] = []  # of this process, not yet rated
         self._num_games = self._points = 0.0  # since the last drain
 
-    # ---- Who joins and leaves --------------------------------------------------------------------
+    # ---- Members ---------------------------------------------------------------------------------
 
     @property
     def newest(self) -> int | None:
         """The iteration of the newest member."""
         return self.members[-1].iteration if self.members else None
 
-    def join(self, member: Member) -> int | None:
-        """Let a copy of `member` join, rated as the learner is; return who leaves for it, if any.
+    def add(self, member: Member) -> int | None:
+        """Add a copy of `member` with the rating of the learner; return the number dropped, if any.
 
-        Games must have been settled: those after the one who leaves have other numbers now.
+        Call `settle` first: members after the dropped one get new numbers.
         """
         member = member.copied()
         member.rating = self.rating
@@ -97,7 +97,7 @@ class Pool:
         return gone
 
     def move_to(self, device: torch.device) -> None:
-        """Keep the members where the learner is."""
+        """Move the members to the device of the learner."""
         for member in self.members:
             for module in member.modules().values():
                 module.to(device)
@@ -105,14 +105,14 @@ class Pool:
     # ---- Ratings ---------------------------------------------------------------------------------
 
     def settle(self, world: World) -> None:
-        """Rate the games that are over: those of all processes, in one order everywhere."""
+        """Rate the finished games of all processes, in the same order everywhere."""
         results, self.results = self.results, []
         for result in sorted(chain(*world.gather(results))):
             self.rate(self.members[result.member], result.points)
 
     def rate(self, member: Member, points: float) -> None:
-        """Move both ratings by what was not expected of a game."""
-        gap = min(300.0, (member.rating - self.rating) / 400)  # beyond, a power of ten is too much
+        """Change both ratings by the unexpected part of the result."""
+        gap = min(300.0, (member.rating - self.rating) / 400)  # the power of ten overflows beyond
         change = RATING_STEP * (points - 1 / (1 + 10**gap)) if self.rated else 0.0
         self.rating += change
         member.rating -= change
@@ -120,14 +120,14 @@ class Pool:
         self._points += points
 
     def drain_metrics(self) -> dict[str, float]:
-        """Return how the learner stands, and the share of points since the last call."""
+        """Return the rating of the learner, and its share of points since the last call."""
         metrics = {"elo": self.rating, "pool_size": float(len(self.members))}
         if self._num_games:
             metrics["win_rate"] = self._points / self._num_games
         self._num_games = self._points = 0.0
         return metrics
 
-    # ---- State -----------------------------------------------------------------------------------
+    # ---- Checkpoints -----------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights and statistics of all members by name."""
@@ -138,32 +138,32 @@ class Pool:
             for key, part in module.state_dict().items()
         }
 
-    def facts(self) -> dict[str, Any]:
-        """Return what belongs to `tensors`, as JSON values; games must have been settled."""
-        rows = [{"rating": m.rating, "iteration": m.iteration} for m in self.members]
-        return {"rating": self.rating, "pool": rows}
+    def values(self) -> dict[str, Any]:
+        """Return the JSON values that belong to `tensors`; call `settle` first."""
+        members = [{"rating": m.rating, "iteration": m.iteration} for m in self.members]
+        return {"rating": self.rating, "pool": members}
 
-    def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], like: Member) -> None:
-        """Take over what a checkpoint says; members are copies of `like` with the weights in it."""
-        rows = facts["pool"]
-        if not isinstance(rows, list) or len(rows) > self.size:
+    def load(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any], like: Member) -> None:
+        """Restore the pool of a checkpoint; members are copies of `like` with the weights in it."""
+        saved = values["pool"]
+        if not isinstance(saved, list) or len(saved) > self.size:
             raise CheckpointError(
-                f"`self_play_pool` must be at least the {len(rows)} past policies of the "
+                f"`self_play_pool` must be at least {len(saved)}, the number of policies in the "
                 f"checkpoint, but is {self.size}."
             )
-        rating = checkpoint.number(facts, "rating")
+        rating = checkpoint.number(values, "rating")
         members = []
-        for number, row in enumerate(rows):
+        for number, each in enumerate(saved):
             member = like.copied()
-            member.rating = checkpoint.number(row, "rating")
-            member.iteration = checkpoint.counter(row, "iteration")
+            member.rating = checkpoint.number(each, "rating")
+            member.iteration = checkpoint.counter(each, "iteration")
             for name, module in member.modules().items():
                 checkpoint.restore_module(module, tensors, f"pool/{number}/{name}/")
             members.append(member)
-        self.become(members, rating)
+        self.replace(members, rating)
 
-    def become(self, members: list[Member], rating: float) -> None:
-        """Take these members and this rating; games against those before do not count."""
+    def replace(self, members: list[Member], rating: float) -> None:
+        """Set members and rating; unrated games against the old members are dropped."""
         self.members, self.rating = members, rating
         self.results = []
         self._num_games = self._points = 0.0

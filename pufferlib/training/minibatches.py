@@ -76,7 +76,7 @@ def minibatches(
     order = torch.randperm(total, generator=generator).to(advantages.device)
     initial = rollout.initial_state()
     parts = order.tensor_split(shape.minibatches)
-    own = [rollout.own_units(part, world, per_segment) for part in parts]
+    own = [own_units(part, rollout.num_slots, world, per_segment) for part in parts]
     joined = _joined_moments(rollout, advantages, own, world, shape.by_step)
     for chosen, moments in zip(own, joined, strict=True):
         minibatch = take(rollout, chosen, advantages, returns, initial, shape.by_step)
@@ -103,15 +103,17 @@ def prioritised_minibatches(
     per_segment = shape.horizon if shape.by_step else 1
     # drawn on the CPU, like every order, so that it does not depend on the device
     sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
-    sizes = rollout.join_units(sizes, world)
+    if world.size > 1:
+        ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
+        sizes = ranks.transpose(0, 1).flatten()
     odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
     odds = odds / odds.sum()
     weights = ((len(odds) * odds) ** -beta).float().to(advantages.device)
     initial, each = rollout.initial_state(), len(odds) // shape.minibatches
     drawn = torch.multinomial(odds, shape.minibatches * each, replacement=True, generator=generator)
     parts = torch.split(drawn.to(advantages.device), each)
-    own = [rollout.own_units(part, world, per_segment) for part in parts]
-    picked = [weights[part[rollout.is_own(part, world, per_segment)]] for part in parts]
+    own = [own_units(part, rollout.num_slots, world, per_segment) for part in parts]
+    picked = [weights[part[_is_own(part, rollout.num_slots, world, per_segment)]] for part in parts]
     joined = _joined_moments(rollout, advantages, own, world, shape.by_step, picked)
     for chosen, weight, moments in zip(own, picked, joined, strict=True):
         minibatch = take(rollout, chosen, advantages, returns, initial, shape.by_step)
@@ -135,6 +137,25 @@ def _joined_moments(
         weight = None if weights is None else weights[number].unsqueeze(1)
         moments.append(moments_of(_picked(advantages, chosen, by_step), masks, weight))
     return list(world.sum_(torch.stack(moments)))
+
+
+def own_units(units: Tensor, num_slots: int, world: World, per_segment: int = 1) -> Tensor:
+    """Return those of the given units that belong to this process, by their numbers here.
+
+    Minibatches are drawn from units: segments, or steps, `per_segment` of them. Units are numbered
+    as if one process had the slots of all, rank by rank; each process has `num_slots`.
+    """
+    if world.size == 1:
+        return units
+    own = units[_is_own(units, num_slots, world, per_segment)]
+    segments = own // per_segment
+    stretch, slot = segments // (num_slots * world.size), segments % num_slots
+    return (stretch * num_slots + slot) * per_segment + own % per_segment
+
+
+def _is_own(units: Tensor, num_slots: int, world: World, per_segment: int) -> Tensor:
+    segments = units // per_segment
+    return segments % (num_slots * world.size) // num_slots == world.rank
 
 
 def take(

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pufferlib.distributed.world import World
 from pufferlib.policies.acting import Actor, Decision, on_device
 from pufferlib.policies.observations import (
     PolicySpaces,
@@ -217,30 +216,6 @@ class Rollout:
 
     def forget(self) -> None:
         """Drop segments that are not complete: the envs start new episodes."""
-
-    # Segments, and steps of them, are counted over all processes as if one had all slots, rank by
-    # rank. A unit is what minibatches are drawn from: `per_segment` of them make a segment.
-
-    def is_own(self, units: Tensor, world: World, per_segment: int = 1) -> Tensor:
-        """Return which of some units of all processes are this one's."""
-        segments = units // per_segment
-        return segments % (self.num_slots * world.size) // self.num_slots == world.rank
-
-    def own_units(self, units: Tensor, world: World, per_segment: int = 1) -> Tensor:
-        """Return the numbers here of those units of all processes that are this one's."""
-        if world.size == 1:
-            return units
-        own = units[self.is_own(units, world, per_segment)]
-        segments = own // per_segment
-        stretch, slot = segments // (self.num_slots * world.size), segments % self.num_slots
-        return (stretch * self.num_slots + slot) * per_segment + own % per_segment
-
-    def join_units(self, part: Tensor, world: World) -> Tensor:
-        """Return what each process has for its units [S * per_segment] as one tensor for all."""
-        if world.size == 1:
-            return part
-        rows = world.join_rows(part).view(world.size, self.num_stretches, -1)
-        return rows.transpose(0, 1).flatten()
 
 
 class Carry(NamedTuple):

@@ -1,7 +1,6 @@
-"""Resuming: all that a run is, as tensors and facts in a file, and back.
+"""Saving and resuming a run: its tensors and values in a checkpoint, and back.
 
-A part of the trainer in a file of its own, where both ways stand side by side: what is saved here
-must be put back there, or a resumed run is another one.
+Both directions are in this file: all that `tensors_of` and `values_of` save, `_resume` restores.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ if TYPE_CHECKING:
 def save(run: PuffeRL, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
     """Write a run to one file; all processes must call this.
 
-    What `load` would refuse since it is not finite is not saved: a NonFiniteError where the run is
-    to stop for that, else a CheckpointError.
+    Raises for numbers that `load` would refuse because they are not finite: a NonFiniteError with
+    `on_nan = stop`, else a CheckpointError.
     """
-    tensors, facts = tensors_of(run), facts_of(run)  # all processes have a part in them
+    tensors, values = tensors_of(run), values_of(run)  # needs all processes
     for name in _finite_names(run, tensors):
         if not tensors[name].isfinite().all():
             kind = NonFiniteError if run.config.on_nan == "stop" else CheckpointError
             raise kind(
                 f"`{name}` must be finite to be saved, but is not after iteration {run.iteration}. "
-                "Try a lower learning_rate, or a larger adam_eps"
+                "Try a lower learning_rate or a larger adam_eps."
             )
     if run.world.is_first:
-        checkpoint.save(path, tensors, facts, metadata)
+        checkpoint.save(path, tensors, values, metadata)
 
 
 def tensors_of(run: PuffeRL) -> dict[str, Tensor]:
@@ -71,7 +70,7 @@ def tensors_of(run: PuffeRL) -> dict[str, Tensor]:
 
 
 def _modules(run: PuffeRL) -> dict[str, nn.Module]:
-    """Return by name all that a checkpoint holds the parameters and buffers of."""
+    """Return by name the modules whose parameters and buffers a checkpoint holds."""
     parts = {
         "policy": unwrapped(run.policy),
         "observation_norm": run.observation_norm,
@@ -87,9 +86,9 @@ def _finite_names(run: PuffeRL, tensors: Iterable[str]) -> list[str]:
     return [name for name in tensors if name in learnt or name.startswith("optimizer/")]
 
 
-def facts_of(run: PuffeRL) -> dict[str, Any]:
-    """Return all else of a run, as JSON values; all processes must call this."""
-    own = {} if run.self_play is None else {"self_play": run.self_play.facts()}
+def values_of(run: PuffeRL) -> dict[str, Any]:
+    """Return the JSON values of a run; all processes must call this."""
+    own = {} if run.self_play is None else {"self_play": run.self_play.values()}
     return {
         **own,
         "iteration": run.iteration,
@@ -99,20 +98,20 @@ def facts_of(run: PuffeRL) -> dict[str, Any]:
         "episodes": run.state.episodes.rollouts,
         "state": checkpoint.pack(run.state.carry.state, "state/")[0],
         "train": asdict(run.config),
-        **loading.facts_of(run.policy, run.spaces),
+        **loading.values_of(run.policy, run.spaces),
     }
 
 
 def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
-    """Put a run, or only its policy, back to what the file says; return the file's metadata.
+    """Restore a run, or only its policy, from a file; return the file's metadata.
 
-    A file that does not fit changes nothing.
+    If the file does not fit, the run stays unchanged.
     """
     before = {  # past policies never change, and may be large
         name: part if name.startswith("self_play/pool/") else part.clone()
         for name, part in tensors_of(run).items()
     }
-    facts, had_rollout = facts_of(run), run.state.has_rollout
+    values, had_rollout = values_of(run), run.state.has_rollout
     most = _most_bytes(run, before)
     saved = checkpoint.load(
         path,
@@ -123,9 +122,9 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
         if weights_only:
             _restore_modules(run, saved.tensors, ("policy", "observation_norm"))
         else:
-            _resume(run, saved.tensors, saved.facts)
+            _resume(run, saved.tensors, saved.values)
     except Exception as error:
-        _resume(run, before, facts)
+        _resume(run, before, values)
         run.state.has_rollout = had_rollout
         if isinstance(error, CheckpointError):
             raise
@@ -136,27 +135,27 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
 
 
 def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:
-    """Return how large a checkpoint that fits this run can be."""
+    """Return the largest size of a checkpoint that fits this run."""
     most = 4 * sum(part.nbytes for part in tensors.values()) + (64 << 20)
-    if run.self_play is not None:  # its pool may be fuller there than here
+    if run.self_play is not None:  # the pool in the file may have more members
         one = sum(part.nbytes for part in run.policy.state_dict().values())
         most += 2 * run.self_play.pool.size * one
     return most
 
 
-def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    iteration, steps = (checkpoint.counter(facts, name) for name in ("iteration", "steps"))
+def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    iteration, steps = (checkpoint.counter(values, name) for name in ("iteration", "steps"))
     for name in ("rng/order", "rng/torch", *(["rng/sample"] * (run.device.type == "cpu"))):
         checkpoint.check_rng(tensors[name])
     if run.self_play is not None:
-        tensors = _resume_pool(run, run.self_play, tensors, facts)
+        tensors = _resume_pool(run, run.self_play, tensors, values)
     if "env/state" in tensors:
-        _resume_env(run, tensors, facts)
+        _resume_env(run, tensors, values)
     _restore_modules(run, tensors, _modules(run))
-    kind = facts["train"]["optimizer"]
+    kind = values["train"]["optimizer"]
     if kind != run.config.optimizer:
         raise CheckpointError(
-            f"`optimizer` must be {quoted(kind)} to go on from this checkpoint, but is "
+            f"`optimizer` must be {quoted(kind)} to resume from this checkpoint, but is "
             f"`{run.config.optimizer}`. Try weights_only=True."
         )
     checkpoint.restore_optimizer(run.optimizer, tensors)
@@ -164,19 +163,21 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any
     run.state.sample_rng.set_state(tensors["rng/sample"])
     torch.set_rng_state(tensors["rng/torch"])
     run.state.iteration, run.state.steps = iteration, steps
-    run.learning_rate = checkpoint.number(facts, "learning_rate")
-    run.state.episodes = _window(run, tensors, facts)
+    run.learning_rate = checkpoint.number(values, "learning_rate")
+    run.state.episodes = _window(run, tensors, values)
     run.state.has_rollout = False
-    run.rollout.forget()  # incomplete segments belong to the run before
-    run.state.earlier_uptime = checkpoint.number(facts, "uptime")
+    run.rollout.forget()  # incomplete segments belong to the old run
+    run.state.earlier_uptime = checkpoint.number(values, "uptime")
     run.state.started = time.perf_counter()
     run.restart_clock()
 
 
-def _window(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> EpisodeWindow:
-    """Return the last episodes; envs that begin new ones must end them before scores count."""
+def _window(
+    run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
+) -> EpisodeWindow:
+    """Return the last episodes; where the envs restart, only finished new ones are added."""
     window = EpisodeWindow(run.env.num_agents)
-    rollouts = facts.get("episodes", [])  # files of older versions have none
+    rollouts = values.get("episodes", [])  # missing in files of older versions
     if not isinstance(rollouts, list) or len(rollouts) > window.size:
         raise CheckpointError(f"`episodes` must be a list of at most {window.size} rollouts.")
     for rollout in rollouts:
@@ -188,49 +189,49 @@ def _window(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any
     return window
 
 
-def _resume_env(run: PuffeRL, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Put the envs, and the policy's memory of them, back to where they were."""
+def _resume_env(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Restore the snapshots of the envs and the recurrent state of every slot."""
     resets = run.world.own_rows(tensors["carry/resets"]).to(run.device)
     if resets.shape != run.state.carry.resets.shape or resets.dtype != torch.bool:
         raise CheckpointError(
-            f"the checkpoint must be of {len(run.state.carry.resets)} slots, but has "
+            f"the checkpoint must have {len(run.state.carry.resets)} slots, but has "
             f"{resets.numel()}. Try the number of envs that it was saved with, or "
             "weights_only=True."
         )
-    state = checkpoint.unpack(facts["state"], tensors, "state/")
+    state = checkpoint.unpack(values["state"], tensors, "state/")
     state = map_state(lambda part: run.world.own_rows(part).to(run.device), state)
     if run.env.snapshot() is None:
         raise CheckpointError(
-            "the checkpoint must be of envs like these, but it has their state, which "
-            f"{type(run.env).__name__} cannot take. Try weights_only=True."
+            "the checkpoint must be from envs like these, but it has snapshots of its envs, which "
+            f"{type(run.env).__name__} cannot restore. Try weights_only=True."
         )
     run.env.restore(run.world.own_rows(tensors["env/state"]).numpy())
     if run.self_play is not None:
         own = checkpoint.under(tensors, "self_play/")
-        run.self_play.load_memory(own, facts["self_play"], run.policy)
+        run.self_play.load_recurrent_state(own, values["self_play"], run.policy)
     batches = take_batches(run.env)
     run.state.carry = Carry(batches, state, resets)
     shown = map_state(lambda part: part[batches[0].slots], state)
-    # whether the policy can go on from it
+    # the policy must accept the state and return one like it
     _, after = run.predict(batches[0].observations, shown)
     whole = all(part.shape[:1] == resets.shape for part in checkpoint.pack(state, "")[1].values())
     if state is not None and not (whole and checkpoint.is_alike(shown, after)):
-        raise CheckpointError("the checkpoint must hold a state of the policy, but does not.")
+        raise CheckpointError("the checkpoint has a recurrent state that does not fit the policy.")
 
 
 def _resume_pool(
-    run: PuffeRL, self_play: SelfPlay, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    run: PuffeRL, self_play: SelfPlay, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
 ) -> Mapping[str, Tensor]:
-    """Put the past policies back; return the tensors of which the rest is to be restored.
+    """Restore the past policies; return the tensors from which the rest is to be restored.
 
-    A checkpoint that has none is of a run without self-play, whose games have other slots.
+    A checkpoint without a pool is from a run without self-play, which has other slots.
     """
-    if "self_play" in facts:
+    if "self_play" in values:
         own = checkpoint.under(tensors, "self_play/")
-        self_play.load_pool(own, facts["self_play"], run.policy, run.observation_norm)
+        self_play.load_pool(own, values["self_play"], run.policy, run.observation_norm)
         return tensors
-    self_play.begin_anew()
-    message = "the checkpoint has no pool of past policies: self-play begins a new one."
+    self_play.reset_pool()
+    message = "the checkpoint has no pool of past policies: self-play starts a new one."
     warnings.warn(message, RuntimeWarning, stacklevel=5)
     kept = {name: part for name, part in tensors.items() if name != "env/state"}
     if run.reward_norm is not None:
@@ -240,13 +241,13 @@ def _resume_pool(
 
 
 def _check_forms(run: PuffeRL, forms: Mapping[str, Form], weights_only: bool) -> None:
-    """Raise unless a file claims to have the parameters and statistics of this run, no others."""
+    """Raise unless a file has exactly the parameters and statistics of this run."""
     own = _modules(run)
     for option, name in (("norm_obs", "observation_norm"), ("norm_reward", "reward_norm")):
         is_there = any(key.startswith(f"{name}/") for key in forms)
         if is_there != (name in own) and not (weights_only and option == "norm_reward"):
             raise CheckpointError(
-                f"`{option}` must be {str(is_there).lower()} to go on from this checkpoint, "
+                f"`{option}` must be {str(is_there).lower()} to resume from this checkpoint, "
                 f"but is {str(name in own).lower()}."
             )
     for name in ("policy", "observation_norm"):

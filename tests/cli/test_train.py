@@ -217,5 +217,5 @@ def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(
     from pufferlib.runs import checkpoint
 
     saved = checkpoint.load(run / "latest.safetensors")
-    assert saved.facts["iteration"] == len(rows)
+    assert saved.values["iteration"] == len(rows)
     assert main(["eval", "cartpole", "--episodes", "1", "--json"]) == 0

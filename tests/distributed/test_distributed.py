@@ -16,7 +16,7 @@ import torch
 
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.errors import UsageError
-from pufferlib.training.rollout import Rollout
+from pufferlib.training.minibatches import own_units
 
 
 def torchrun(*words: str, ranks: int = 2) -> None:
@@ -65,7 +65,7 @@ def test_their_log_is_that_of_one(results: dict[Any, Any], kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["normalised", "memory", "self-play", "self-play memory"])
-def test_one_process_goes_on_from_the_checkpoint_of_two(results: dict[Any, Any], kind: str) -> None:
+def test_one_process_resumes_from_the_checkpoint_of_two(results: dict[Any, Any], kind: str) -> None:
     weights = []
     for name in ("one", "two"):
         trainer = distributed_run.trainer_of(kind)
@@ -94,48 +94,42 @@ def test_options_that_differ_are_named_in_all_processes(
     complaints: list[dict[str, str]], name: str
 ) -> None:
     first, second = differing_ranks.CASES[name]
-    for told in complaints:
-        assert told[name] == (
+    for messages in complaints:
+        assert messages[name] == (
             f"all processes must have the same `{name}`, but rank 0 has {first} and rank 1 has "
             f"{second}. Try the same options for all of them."
         )
 
 
-def test_so_are_slots_and_policies_that_differ(complaints: list[dict[str, str]]) -> None:
-    for told in complaints:
-        assert "same `slots`, but rank 0 has 8 and rank 1 has 4." in told["slots"]
-        assert "same `batch_size`, but rank 0 has 512 and rank 1 has 96." in told["batch_size"]
-        assert "same `policy." in told["policy"]
-        assert "16" in told["policy"]
-        assert "32" in told["policy"]
-        assert told["dashboard"] == ""
+def test_processes_with_other_slots_or_policies_are_refused(
+    complaints: list[dict[str, str]],
+) -> None:
+    for messages in complaints:
+        assert "same `slots`, but rank 0 has 8 and rank 1 has 4." in messages["slots"]
+        assert "same `batch_size`, but rank 0 has 512 and rank 1 has 96." in messages["batch_size"]
+        assert "same `policy." in messages["policy"]
+        assert "16" in messages["policy"]
+        assert "32" in messages["policy"]
+        assert messages["dashboard"] == ""
 
 
 # ---- The parts -----------------------------------------------------------------------------------
 
 
-class Rows(Rollout):
-    """The numbering of a rollout, without its tensors."""
-
-    def __init__(self, num_slots: int, num_stretches: int) -> None:
-        self.num_slots, self.num_stretches = num_slots, num_stretches
-
-
 def test_each_segment_of_all_processes_belongs_to_one_of_them() -> None:
     # 2 processes x 3 slots x 2 stretches: segments 0..5 are the first stretch of slots 0..5
     worlds = [World(rank, 2) for rank in range(2)]
-    rollout = Rows(num_slots=3, num_stretches=2)
     chosen = torch.tensor([0, 4, 6, 2, 11, 3])
-    own = [rollout.own_units(chosen, world).tolist() for world in worlds]
+    own = [own_units(chosen, 3, world).tolist() for world in worlds]
     assert own == [[0, 3, 2], [1, 5, 0]]
-    assert rollout.own_units(chosen, ALONE) is chosen
+    assert own_units(chosen, 3, ALONE) is chosen
     # two steps to a segment: step 9 is the second of segment 4, which is slot 1 of process 1
     steps = torch.tensor([0, 9, 13])
-    own = [rollout.own_units(steps, world, per_segment=2).tolist() for world in worlds]
+    own = [own_units(steps, 3, world, per_segment=2).tolist() for world in worlds]
     assert own == [[0, 7], [3]]
 
 
-def test_what_does_not_divide_is_told() -> None:
+def test_a_total_that_does_not_divide_is_refused() -> None:
     with pytest.raises(UsageError, match="`batch_size` must be a multiple of the 4 processes"):
         World(0, 4).share_of(10, "batch_size")
 

@@ -18,13 +18,13 @@ SIZE = 3
 
 def together(work: Callable[[SharedSums, int], Any], timeout: float = 20.0) -> list[Any]:
     """Run `work` for each rank, threads in the place of processes; return what they return."""
-    barrier, told, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
+    barrier, given, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
 
     def run(rank: int) -> None:
         def gather(value: Any) -> list[Any]:
-            told[rank] = value
+            given[rank] = value
             barrier.wait()
-            values = list(told)
+            values = list(given)
             barrier.wait()
             return values
 
@@ -70,7 +70,7 @@ def test_the_order_of_sums_is_the_same_for_all() -> None:
     assert together(work) == [pytest.approx(1.5e-3)] * SIZE
 
 
-def test_what_is_strided_or_zero_dimensional_is_summed_too() -> None:
+def test_strided_and_zero_dimensional_tensors_are_summed_too() -> None:
     def work(sums: SharedSums, rank: int) -> tuple[Any, Any]:
         table, one = torch.ones(4, 3), torch.tensor(2.0)
         column = table[:, 1]
@@ -81,7 +81,7 @@ def test_what_is_strided_or_zero_dimensional_is_summed_too() -> None:
     assert together(work) == [([[1.0, 3.0, 1.0]] * 4, 6.0)] * SIZE
 
 
-def test_what_does_not_fit_is_said_before() -> None:
+def test_fits_is_false_for_tensors_that_cannot_be_summed() -> None:
     def work(sums: SharedSums, rank: int) -> list[bool]:
         most = sums._slot_bytes // 4
         tensors = [torch.zeros(most), torch.zeros(most + 1), torch.zeros(1, dtype=torch.bfloat16)]
@@ -95,16 +95,18 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
     def work(sums: SharedSums, rank: int) -> bool:
         sums.sum_(torch.ones(1))
-        return sums.is_there
+        return sums.is_available
 
     assert together(work) == [True] * SIZE
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_such_memory_all_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_shared_memory_no_process_uses_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(shared_sums, "_FOLDER", str(tmp_path / "none"))
     assert (
-        together(lambda sums, rank: (sums.is_there, sums.fits(torch.ones(1))))
+        together(lambda sums, rank: (sums.is_available, sums.fits(torch.ones(1))))
         == [(False, False)] * SIZE
     )
 
@@ -114,11 +116,11 @@ def test_a_rank_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_sums, "_is_alive", lambda pid: False)
     errors = together(lambda sums, rank: sums.sum_(torch.ones(1)) if rank else None)
     assert [str(error) for error in errors[1:]] == [
-        f"rank 0 died, so rank {rank} cannot go on" for rank in (1, 2)
+        f"rank 0 died, so rank {rank} cannot continue" for rank in (1, 2)
     ]
 
 
 def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_sums, "_SLICE_MS", 10)
     errors = together(lambda sums, rank: sums.sum_(torch.ones(1)) if rank else None, timeout=0.05)
-    assert all("s for the others" in str(error) for error in errors[1:])
+    assert all("s for the other ranks" in str(error) for error in errors[1:])

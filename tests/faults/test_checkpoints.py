@@ -104,10 +104,10 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert left.tensors.keys() == right.tensors.keys()
     for name, part in left.tensors.items():
         assert torch.equal(part, right.tensors[name]), name
-    for facts in (left.facts, right.facts):
-        facts.pop("uptime")
-        facts["train"].pop("run_dir")
-    assert left.facts == right.facts
+    for values in (left.values, right.values):
+        values.pop("uptime")
+        values["train"].pop("run_dir")
+    assert left.values == right.values
     assert learnt(one) == learnt(other)
 
 
@@ -123,7 +123,7 @@ def test_a_stopped_run_that_is_resumed_ends_as_if_nothing_had_happened(
 ) -> None:
     stopped = Training("stopped", name, *words)
     assert stopped.stop(rows=5, signum=signum) == code
-    before = checkpoint.load(stopped.folder / "latest.safetensors").facts["iteration"]
+    before = checkpoint.load(stopped.folder / "latest.safetensors").values["iteration"]
     assert 3 <= before < 40
     assert main(["resume", str(stopped.folder)]) == 0
     assert main(["train", name, *TINY, *words]) == 0
@@ -163,7 +163,7 @@ def spoiled(path: Path, name: str, value: float) -> None:
     saved = checkpoint.load(path)
     tensors = {**saved.tensors, name: torch.full_like(saved.tensors[name], value)}
     path.unlink()  # `latest` and `best` may be names of the same file
-    checkpoint.save(path, tensors, saved.facts, saved.metadata)
+    checkpoint.save(path, tensors, saved.values, saved.metadata)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def spoiled(path: Path, name: str, value: float) -> None:
         ("reward_norm/moments.var", -1.0),
     ],
 )
-def test_a_run_goes_on_from_the_newest_checkpoint_that_is_finite(
+def test_a_run_resumes_from_the_newest_finite_checkpoint(
     name: str, value: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*TINY, "--train.norm-obs", "--train.norm-reward", "--train.num-iterations=6"]
@@ -194,8 +194,8 @@ def test_a_run_goes_on_from_the_newest_checkpoint_that_is_finite(
     assert second.endswith("; trying iteration-000003.safetensors")
     assert [row["iteration"] for row in learnt(run)] == list(range(1, 8))
     again = checkpoint.load(run / "latest.safetensors")
-    assert again.facts["iteration"] == 7
-    assert again.facts["steps"] == whole.facts["steps"] + 256
+    assert again.values["iteration"] == 7
+    assert again.values["steps"] == whole.values["steps"] + 256
 
 
 def test_the_best_checkpoint_is_the_last_resort(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +221,7 @@ def file_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_run_on_a_full_disk_goes_on_with_a_warning_and_keeps_what_it_had(
+def test_a_run_on_a_full_disk_continues_with_a_warning_and_keeps_its_checkpoints(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = [*TINY, "--policy.hidden-size=64", "--train.num-iterations=3"]
@@ -237,9 +237,9 @@ def test_a_run_on_a_full_disk_goes_on_with_a_warning_and_keeps_what_it_had(
     assert re.fullmatch(r"puffer: cannot write .*: File too large\n", err)
     assert [row["iteration"] for row in learnt(run)] == list(range(1, 12))
     assert not list(run.glob(".*"))
-    assert checkpoint.load(run / "latest.safetensors").facts["iteration"] == 3
+    assert checkpoint.load(run / "latest.safetensors").values["iteration"] == 3
     assert main(["resume", str(run)]) == 0
-    assert checkpoint.load(run / "latest.safetensors").facts["iteration"] == 11
+    assert checkpoint.load(run / "latest.safetensors").values["iteration"] == 11
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_a_disk_that_fills_up_keeps_the_last_checkpoint(small_disk: Path) -> Non
         checkpoint.save(path, {"x": torch.zeros(50_000)}, {"iteration": 2})
     assert "\n" not in str(caught.value)
     assert [entry.name for entry in small_disk.iterdir()] == ["a"]
-    assert checkpoint.load(path).facts == {"iteration": 1}
+    assert checkpoint.load(path).values == {"iteration": 1}
 
 
 def test_a_disk_that_is_read_only_keeps_the_last_checkpoint(small_disk: Path) -> None:
@@ -275,10 +275,10 @@ def test_a_disk_that_is_read_only_keeps_the_last_checkpoint(small_disk: Path) ->
         pytest.skip("remounting is not allowed here")
     with pytest.raises(CheckpointError, match=r"cannot write .*Read-only file system"):
         checkpoint.save(path, {"x": torch.zeros(3)}, {"iteration": 2})
-    assert checkpoint.load(path).facts == {"iteration": 1}
+    assert checkpoint.load(path).values == {"iteration": 1}
 
 
-def test_a_folder_that_nobody_may_write_is_told_before_training(
+def test_an_unwritable_folder_is_refused_before_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["train", "cartpole", *TINY, "--train.run-dir=/proc/runs"]) == 2

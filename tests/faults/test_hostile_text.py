@@ -50,7 +50,7 @@ ONE_LINE = HOSTILE.replace("\n", "").replace("\r", "")  # an ini would end its l
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (f"[{ONE_LINE}]", "Unknown section"),
         (f"[train]\n{ONE_LINE} = 1", "Unknown key of [train]"),
@@ -64,10 +64,10 @@ ONE_LINE = HOSTILE.replace("\n", "").replace("\r", "")  # an ini would end its l
     ],
 )
 def test_an_ini_cannot_write_to_the_terminal(
-    text: str, said: str, capsys: pytest.CaptureFixture[str]
+    text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("a.ini").write_text(text)
-    assert said in refuse(["train", "cartpole", *TINY, "--config", "a.ini"], capsys)
+    assert message in refuse(["train", "cartpole", *TINY, "--config", "a.ini"], capsys)
     hostile = Path("a\n\x1b[2J.ini")  # its own name may be as bad as what is in it
     hostile.write_text(text)
     refuse(["train", "cartpole", *TINY, "--config", str(hostile)], capsys)
@@ -142,7 +142,7 @@ def test_a_config_json_cannot_write_to_the_terminal(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda t, f: ({**t, f"policy/{HOSTILE}": torch.zeros(1)}, f), "must fit the policy"),
         (lambda t, f: ({**t, f"optimizer/{HOSTILE}": torch.zeros(1)}, f), "fit the optimizer"),
@@ -154,13 +154,13 @@ def test_a_config_json_cannot_write_to_the_terminal(
         (lambda t, f: (t, {**f, "episodes": HOSTILE}), "`episodes` must be"),
     ],
 )
-def test_a_checkpoint_cannot_write_to_the_terminal(change: Any, said: str) -> None:
+def test_a_checkpoint_cannot_write_to_the_terminal(change: Any, message: str) -> None:
     path = Path("a")
     with pufferlib.make("cartpole", num_envs=4, num_workers=1) as env:
         trainer = PuffeRL(env, batch_size=64, device="cpu", dashboard="off")
         trainer.save_checkpoint(path)
         saved = checkpoint.load(path)
-        checkpoint.save(path, *change(saved.tensors, saved.facts))
-        with pytest.raises(CheckpointError, match=said) as caught:
+        checkpoint.save(path, *change(saved.tensors, saved.values))
+        with pytest.raises(CheckpointError, match=message) as caught:
             trainer.load_checkpoint(path)
         assert_harmless(str(caught.value))

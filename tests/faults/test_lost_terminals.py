@@ -48,7 +48,7 @@ def test_a_run_goes_on_when_its_output_is_closed(dashboard: str, tmp_path: Path)
     assert err == ""
     assert rows(tmp_path) == list(range(1, 41))
     (latest,) = tmp_path.glob("runs/*/latest.safetensors")
-    assert checkpoint.load(latest).facts["iteration"] == 40
+    assert checkpoint.load(latest).values["iteration"] == 40
 
 
 def test_a_run_whose_terminal_is_closed_is_saved(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     (latest,) = tmp_path.glob("runs/*/latest.safetensors")
-    assert checkpoint.load(latest).facts["iteration"] == rows(tmp_path)[-1]
+    assert checkpoint.load(latest).values["iteration"] == rows(tmp_path)[-1]
 
 
 def test_a_result_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

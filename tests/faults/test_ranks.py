@@ -71,18 +71,18 @@ def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int)
         process.communicate()
 
 
-def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_restart_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     words = ["--train.num-iterations=60", "--train.checkpoint-interval=10"]
     process = started(tmp_path, *words, restarts=3)  # gloo may fail to connect on a busy machine
     try:
         wait_for(tmp_path, 25)
         os.kill(trainers(process)[1].pid, signal.SIGKILL)
-        said, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=200)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert process.returncode == 0, said[-3000:]
+    assert process.returncode == 0, output[-3000:]
     assert len(list(tmp_path.iterdir())) == 1  # the same folder
     iterations = [int(row["iteration"]) for row in rows(tmp_path)]
     assert iterations[-1] == 60

@@ -25,6 +25,7 @@ from torch.distributions import (
 from torch.distributions.transforms import TanhTransform
 from torch.testing import assert_close
 
+from pufferlib.distributed.world import SlotGenerator, World
 from pufferlib.errors import UsageError
 from pufferlib.policies.distributions import env_actions, evaluate_actions, mode, sample
 from pufferlib.policies.outputs import PolicyOutput, policy_output
@@ -241,7 +242,7 @@ def test_sampled_frequencies_follow_the_probabilities() -> None:
     assert_close(shares, probabilities, atol=0.0045, rtol=0)
 
 
-def test_gaussian_samples_have_the_asked_mean_and_deviation() -> None:
+def test_gaussian_samples_have_the_given_mean_and_deviation() -> None:
     # 100,000 draws of deviation 0.5: the standard error of the mean is 0.0016
     count = 100_000
     output = PolicyOutput(
@@ -361,7 +362,7 @@ def test_mode_takes_the_likeliest_legal_choice_and_the_mean() -> None:
     assert legal.tolist() == [[2, 0.25, 1.0]]
 
 
-def test_uncommon_distributions_are_asked_themselves() -> None:
+def test_uncommon_distributions_use_their_own_methods() -> None:
     space, layout = Box(-1, 1, (2,)), action_layout(Box(-1, 1, (2,)))
     covariance = torch.tensor([[1.0, 0.5], [0.5, 2.0]])
     distribution = MultivariateNormal(torch.zeros(4, 2), covariance)
@@ -596,22 +597,18 @@ def test_a_generator_lent_to_a_distribution_leaves_the_global_one_alone() -> Non
 
 
 def test_processes_draw_apart_from_an_uncommon_distribution() -> None:
-    class Shared(torch.Generator):
-        size, rank = 2, 0
-
     distribution = Beta(torch.full((4, 2), 2.0), torch.full((4, 2), 3.0))
     output = output_of((distribution, VALUE), Box(0, 1, (2,)))
     layout = action_layout(Box(0, 1, (2,)))
     drawn = []
     for rank in (0, 1):
-        generator = Shared()
+        generator = SlotGenerator(torch.device("cpu"), World(rank, size=2))
         generator.manual_seed(3)
-        generator.rank = rank
         drawn.append(sample(output, layout, None, generator)[0])
         drawn.append(generator.get_state())
 
     assert not torch.equal(drawn[0], drawn[2])
-    assert torch.equal(drawn[1], drawn[3])  # and go on from the same place
+    assert torch.equal(drawn[1], drawn[3])  # both continue from the same state
 
 
 def test_masks_are_for_the_choices_of_a_mixed_action() -> None:

@@ -78,7 +78,7 @@ ACTION_SPACES = {
     "mixed": Dict({"move": Discrete(4), "aim": Box(-1, 1, (2,))}),
 }
 every_observation_space = pytest.mark.parametrize("name", OBSERVATION_SPACES)
-every_memory = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru", "transformer"])
+every_core = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru", "transformer"])
 
 
 @every_observation_space
@@ -132,7 +132,7 @@ def test_joined_heads_equal_the_two_layers() -> None:
     assert_close(value.unsqueeze(1), policy.critic(features))
 
 
-def test_mlp_has_the_asked_layers_and_nothing_else() -> None:
+def test_mlp_has_the_given_layers_only() -> None:
     # two encoders of 4*64+64 + 64*64+64, or one, and heads 64*3+3
     own = MLP(Box(-1, 1, (4,)), Discrete(2), hidden_size=64, num_layers=2)
     shared = MLP(Box(-1, 1, (4,)), Discrete(2), hidden_size=64, num_layers=2, separate=False)
@@ -322,7 +322,7 @@ def test_constants_of_the_spaces_are_not_in_the_checkpoint() -> None:
             lambda: make_policy(
                 env_of(Box(0, 1, (4,)), Discrete(2)), recurrent="gru", separate=True
             ),
-            "`separate` must be false with a memory",
+            "`separate` must be false for a recurrent policy",
         ),
         (
             lambda: MLP(Box(0, 1, (4,)), Discrete(2), activation="tahn"),  # type: ignore[arg-type]
@@ -330,12 +330,12 @@ def test_constants_of_the_spaces_are_not_in_the_checkpoint() -> None:
         ),
     ],
 )
-def test_what_cannot_be_built_says_what_to_try(build: Any, message: str) -> None:
+def test_invalid_options_raise_with_a_hint(build: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build()
 
 
-def test_memory_works_behind_a_dict_space() -> None:
+def test_recurrent_policies_take_dict_spaces() -> None:
     space = OBSERVATION_SPACES["dict"][0]
     env = env_of(space, Discrete(3))
     policy, spaces = make_policy(env, hidden_size=16, recurrent="mingru"), policy_spaces(env)

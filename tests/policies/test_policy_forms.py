@@ -175,11 +175,11 @@ class Parted(nn.Module):
         return self.body.actor(hidden), self.body.critic(hidden)
 
 
-def test_a_forward_of_two_parts_is_asked_as_a_whole() -> None:
+def test_forward_is_called_where_decode_actions_takes_features() -> None:
     assert balances(Parted(4, 2))
 
 
-def test_a_forward_that_returns_no_state_is_asked_for_all_steps_at_once() -> None:
+def test_forward_that_returns_no_state_gets_all_steps_at_once() -> None:
     policy, env = Parted(4, 2), cartpole()
     with env, pufferlib.PuffeRL(env, policy, batch_size=256, num_iterations=1) as trainer:
         trainer.evaluate()
@@ -458,11 +458,11 @@ def test_parameters_for_each_agent(aware: bool) -> None:
     assert best < 0.4 or aware
 
 
-# --- memory ---------------------------------------------------------------------------------------
+# --- recurrent policies ---------------------------------------------------------------------------
 
 
 class ShowsOnce(nn.Module):
-    """What recurrent policies of users share: an encoder before a memory and heads behind it."""
+    """Common parts of recurrent policies of users: an encoder and heads."""
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -499,7 +499,7 @@ class Nested(ShowsOnce):
         return Categorical(logits=self.actor(hidden)), self.critic(hidden), state
 
 
-class TwoHalves(ShowsOnce):
+class TwoPart(ShowsOnce):
     """Steps by a cell and trains by layers, as two modules."""
 
     def __init__(self) -> None:
@@ -527,13 +527,13 @@ def remembers(policy: nn.Module, **settings: Any) -> float:
     return best_of(vecenv, policy, 0.95, "perf", **given)
 
 
-@pytest.mark.parametrize("policy_type", [Layers, Nested, TwoHalves])
+@pytest.mark.parametrize("policy_type", [Layers, Nested, TwoPart])
 def test_recurrent_policies_of_ones_own(policy_type: Any) -> None:
     assert remembers(policy_type(), learning_rate=2e-2) >= 0.95
 
 
 @pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru", "transformer"])
-def test_default_memories_remember(recurrent: Any) -> None:
+def test_default_recurrent_policies_use_earlier_observations(recurrent: Any) -> None:
     with pufferlib.make("memory", num_envs=2, num_workers=1) as vecenv:
         torch.manual_seed(1)
         policy = make_policy(vecenv, 24, 1, recurrent, context=6)
@@ -541,7 +541,7 @@ def test_default_memories_remember(recurrent: Any) -> None:
     assert remembers(policy) >= 0.95
 
 
-def test_without_memory_nothing_is_remembered() -> None:
+def test_a_policy_without_state_ignores_earlier_observations() -> None:
     with pufferlib.make("memory", num_envs=2, num_workers=1) as vecenv:
         policy = make_policy(vecenv, 24, 1)
 
@@ -550,7 +550,7 @@ def test_without_memory_nothing_is_remembered() -> None:
 
 def test_what_trains_is_what_played() -> None:
     # one update over all: before it, the ratio of new and old policy is 1 everywhere
-    for policy in (Layers(), Nested(), TwoHalves()):
+    for policy in (Layers(), Nested(), TwoPart()):
         with pufferlib.make("memory", num_envs=16, num_workers=1, length=1, delay=1) as vecenv:
             trainer = pufferlib.PuffeRL(
                 vecenv,

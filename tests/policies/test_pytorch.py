@@ -46,7 +46,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 class Returns(nn.Module):
-    """A policy whose forward returns what it was told to."""
+    """A policy whose forward returns a fixed result."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def output_of(result: Any, action_space: Any, batch: int = 4) -> PolicyOutput:
 # --- layer_init -----------------------------------------------------------------------------------
 
 
-def test_layer_init_gives_orthogonal_rows_of_the_asked_gain() -> None:
+def test_layer_init_gives_orthogonal_rows_of_the_given_gain() -> None:
     layer = layer_init(nn.Linear(8, 4), std=3.0, bias=0.5)
 
     assert_close(layer.weight @ layer.weight.t(), 9 * torch.eye(4), atol=1e-5, rtol=0)
@@ -202,7 +202,7 @@ VALUE = torch.arange(4.0)
 
 
 class Remembers(Returns):
-    """The same, with a memory."""
+    """The same, with a recurrent state."""
 
     def forward(self, observations: Any, state: Any = None) -> Any:
         return self.result
@@ -210,7 +210,7 @@ class Remembers(Returns):
 
 def test_a_state_without_the_batch_is_refused() -> None:
     policy = Remembers((LOGITS, VALUE, torch.zeros(1, 5, 8)))
-    with pytest.raises(UsageError, match=r"batch of 4.*shape \(1, 5, 8\)"):
+    with pytest.raises(UsageError, match=r"batch size 4.*shape \(1, 5, 8\)"):
         policy_step(policy, torch.zeros(4, 3), None, spaces_of(Discrete(5)))
 
 
@@ -271,14 +271,14 @@ def test_values_of_a_structured_space_become_its_rows(batch: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("space", "given", "said"),
+    ("space", "given", "message"),
     [
-        (OBS, np.zeros((4, 5)), r"must have shape \(3,\), or .* but got \(4, 5\)"),
-        (OBS, [[0, 0, 0], [0]], "must be one array"),
+        (OBS, np.zeros((4, 5)), r"must have shape \(3,\) or .* but got \(4, 5\)"),
+        (OBS, [[0, 0, 0], [0]], "must form one array"),
         (OBS, "text", r"must have shape \(3,\)"),
         (OBS, ["a", "b", "c"], "must be of dtype float32, but got <U1"),
         (Box(0, 255, (3,), np.uint8), [0.5, 0, 0], "must be of dtype uint8, but got float64"),
-        (SEEN, {"image": np.zeros((4, 2, 2))}, r"must have \['place', 0\]"),
+        (SEEN, {"image": np.zeros((4, 2, 2))}, r"must have the key \['place', 0\]"),
         (
             SEEN,
             {**seen((4,)), "image": np.zeros((3, 2, 2))},
@@ -287,8 +287,8 @@ def test_values_of_a_structured_space_become_its_rows(batch: tuple[int, ...]) ->
         (SEEN, {**seen((4,)), "image": np.full((4, 2, 2), 300)}, r"\['image'\]` must be of dtype"),
     ],
 )
-def test_what_no_policy_could_see_is_told_in_one_line(space: Any, given: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_invalid_observations_raise_one_line(space: Any, given: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         observation_rows(given, observation_layout(space))
     assert "\n" not in str(caught.value)
 
@@ -403,7 +403,7 @@ def test_uncommon_distributions_of_a_recurrent_policy_are_judged_step_by_step() 
     assert_close(entropy, wanted.entropy().sum(1))
 
 
-# --- memory ---------------------------------------------------------------------------------------
+# --- recurrent policies ---------------------------------------------------------------------------
 
 SPACES = spaces_of(Discrete(3))
 ENV = SimpleNamespace(observation_space=OBS, action_space=Discrete(3))
@@ -417,7 +417,7 @@ class Sums(nn.Module):
         return total, total[:, :1], {"total": (total,)}
 
 
-class Halves(nn.Module):
+class TwoParts(nn.Module):
     """A policy of a user: encode and decode."""
 
     def __init__(self, width: int = 8) -> None:
@@ -480,7 +480,7 @@ def test_lstm_gives_the_same_in_rollout_and_training(
     share: float, first: bool, stateful: bool
 ) -> None:
     torch.manual_seed(0)
-    policy = LSTMWrapper(ENV, Halves())
+    policy = LSTMWrapper(ENV, TwoParts())
     observations = torch.randn(5, 9, 3)
     resets = torch.rand(5, 9) < share
     resets[:, 0] = first
@@ -496,7 +496,7 @@ def test_lstm_gives_the_same_in_rollout_and_training(
 
 def test_lstm_gradients_agree_on_both_paths() -> None:
     torch.manual_seed(0)
-    policy = LSTMWrapper(ENV, Halves())
+    policy = LSTMWrapper(ENV, TwoParts())
     observations, resets = torch.randn(5, 9, 3), torch.rand(5, 9) < 0.3
 
     def gradients(loss: Tensor) -> list[Tensor]:
@@ -514,24 +514,22 @@ def test_lstm_gradients_agree_on_both_paths() -> None:
 
 def test_lstm_has_one_set_of_weights() -> None:
     # 4 gates of 8: input 8, hidden 8 and two biases each; the encoder and heads have their own
-    policy, halves = LSTMWrapper(ENV, Halves()), Halves()
+    policy, parts = LSTMWrapper(ENV, TwoParts()), TwoParts()
 
-    extra = sum(p.numel() for p in policy.parameters()) - sum(
-        p.numel() for p in halves.parameters()
-    )
+    extra = sum(p.numel() for p in policy.parameters()) - sum(p.numel() for p in parts.parameters())
 
     assert extra == 4 * 8 * (8 + 8 + 2)
 
 
 def test_lstm_may_be_wider_than_the_features() -> None:
-    policy = LSTMWrapper(ENV, Halves(width=16), hidden_size=16)
+    policy = LSTMWrapper(ENV, TwoParts(width=16), hidden_size=16)
 
     output = policy_step(policy, torch.zeros(4, 3), None, SPACES)
 
     assert output.state[0].shape == (4, 16)
 
 
-def test_a_policy_without_the_two_halves_cannot_be_wrapped() -> None:
+def test_a_policy_without_encode_and_decode_cannot_be_wrapped() -> None:
     with pytest.raises(UsageError, match="has no `encode`"):
         LSTMWrapper(ENV, Returns(None))
 

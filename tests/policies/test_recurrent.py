@@ -21,8 +21,7 @@ from pufferlib.policies.recurrent import (
     reset_state,
 )
 from pufferlib.policies.recurrent_ops import (
-    _scan_by_doubling,
-    _scan_by_step,
+    _scan,
     gru_sequence,
     linear_scan,
     lstm_sequence,
@@ -33,13 +32,13 @@ def env_of(observation_space: Any, action_space: Any) -> Any:
     return SimpleNamespace(observation_space=observation_space, action_space=action_space)
 
 
-every_memory = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru", "transformer"])
+every_core = pytest.mark.parametrize("recurrent", ["lstm", "gru", "mingru", "transformer"])
 
 
-@every_memory
+@every_core
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("stateful", [False, True])
-def test_rollout_and_training_see_the_same_memory(
+def test_rollout_and_training_compute_the_same_states(
     recurrent: Any, share: float, stateful: bool
 ) -> None:
     torch.manual_seed(0)
@@ -64,7 +63,7 @@ def test_rollout_and_training_see_the_same_memory(
     assert_close(output.state, last, atol=1e-5, rtol=1e-5)
 
 
-@every_memory
+@every_core
 def test_gradients_through_time_agree_with_a_plain_unroll(recurrent: Any) -> None:
     torch.manual_seed(0)
     env = env_of(Box(-1, 1, (4,)), Discrete(3))
@@ -92,7 +91,7 @@ def test_gradients_through_time_agree_with_a_plain_unroll(recurrent: Any) -> Non
             assert_close(fast, slow, atol=1e-4, rtol=1e-4)
 
 
-@every_memory
+@every_core
 def test_nothing_passes_from_one_episode_to_the_next(recurrent: Any) -> None:
     env = env_of(Box(-1, 1, (4,)), Discrete(3))
     policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
@@ -109,7 +108,7 @@ def test_nothing_passes_from_one_episode_to_the_next(recurrent: Any) -> None:
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 7, 16])
-def test_scans_agree_and_equal_the_recurrence(horizon: int) -> None:
+def test_scan_equals_the_recurrence(horizon: int) -> None:
     keep = torch.rand(3, horizon, 4, dtype=torch.float64)
     keep[torch.rand(keep.shape) < 0.2] = 0
     add, start = torch.randn(3, horizon, 4).double(), torch.randn(3, 4).double()
@@ -118,8 +117,7 @@ def test_scans_agree_and_equal_the_recurrence(horizon: int) -> None:
         hidden = keep[:, t] * hidden + add[:, t]
         wanted.append(hidden)
 
-    assert_close(_scan_by_step(keep, add, start), torch.stack(wanted, 1))
-    assert_close(_scan_by_doubling(keep, add, start), torch.stack(wanted, 1))
+    assert_close(_scan(keep, add, start), torch.stack(wanted, 1))
 
 
 def test_gradient_of_the_scan_equals_finite_differences() -> None:
@@ -179,7 +177,7 @@ def test_an_lstm_begins_by_remembering() -> None:
     assert biases.tolist() == 6 * [0.0] + 6 * [1.0] + 12 * [0.0]
 
 
-def test_a_mingru_begins_with_memories_of_one_to_64_steps() -> None:
+def test_a_mingru_begins_with_time_scales_of_1_to_64_steps() -> None:
     core = make_core("mingru", 4, 8)
     with torch.no_grad():
         core.project.weight.zero_()  # type: ignore[union-attr]
@@ -253,8 +251,8 @@ def test_a_core_leaves_the_state_it_is_given_alone() -> None:
             assert torch.equal(part, old), name
 
 
-@every_memory
-def test_memories_keep_their_precision_under_autocast(recurrent: Any) -> None:
+@every_core
+def test_cores_compute_in_float32_under_autocast(recurrent: Any) -> None:
     env = env_of(Box(-1, 1, (4,)), Discrete(3))
     policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
     observations = torch.randn(3, 5, 4)
@@ -277,8 +275,8 @@ def test_an_unknown_core_is_answered_with_the_nearest() -> None:
         make_core("transformer", 4, 8, context=0)
 
 
-@every_memory
-def test_compiled_memories_give_the_same(recurrent: Any) -> None:
+@every_core
+def test_compiled_cores_give_the_same(recurrent: Any) -> None:
     env = env_of(Box(-1, 1, (4,)), Discrete(3))
     policy, spaces = make_policy(env, hidden_size=16, recurrent=recurrent), policy_spaces(env)
     compiled: Any = torch.compile(policy, backend="eager")

@@ -19,8 +19,8 @@ from pufferlib.spaces import action_layout, observation_layout
 SPACES = PolicySpaces(observation_layout(Box(-1, 1, (3,))), action_layout(Discrete(4)))
 
 
-class Halves(nn.Module):
-    """Two modules for one memory; `layered` wants the state as its LSTM does, layers first."""
+class TwoPart(nn.Module):
+    """A cell and layers with the same weights; `layered` takes states as `[1, B, H]`."""
 
     def __init__(self, cell: Any, layers: Any, layered: bool = True, apart: bool = False) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ class Halves(nn.Module):
         return self.actor(outputs).flatten(0, 1), values.flatten(0, 1), state
 
 
-def lstm(**settings: Any) -> Halves:
-    return Halves(nn.LSTMCell(5, 6), nn.LSTM(5, 6), **settings)
+def lstm(**settings: Any) -> TwoPart:
+    return TwoPart(nn.LSTMCell(5, 6), nn.LSTM(5, 6), **settings)
 
 
-def gru() -> Halves:
-    return Halves(nn.GRUCell(5, 6), nn.GRU(5, 6))
+def gru() -> TwoPart:
+    return TwoPart(nn.GRUCell(5, 6), nn.GRU(5, 6))
 
 
 def unrolled(policy: nn.Module, observations: Tensor, state: Any, resets: Tensor) -> Any:
@@ -70,8 +70,8 @@ def unrolled(policy: nn.Module, observations: Tensor, state: Any, resets: Tensor
     [lstm(), lstm(layered=False), lstm(apart=True), gru()],
     ids=["lstm", "own layers", "not flattened", "gru"],
 )
-def test_both_halves_agree_wherever_episodes_begin(
-    policy: Halves, stateful: bool, share: float
+def test_both_parts_agree_wherever_episodes_begin(
+    policy: TwoPart, stateful: bool, share: float
 ) -> None:
     torch.manual_seed(0)
     prepare_policy(policy)
@@ -134,9 +134,9 @@ def test_the_layers_get_the_weights_of_the_cell() -> None:
     [nn.LSTM(5, 6, num_layers=2), nn.LSTM(5, 6, bias=False), nn.LSTM(6, 6)],
     ids=["two layers", "no bias", "other input"],
 )
-def test_two_memories_that_cannot_be_one_are_refused(layers: nn.LSTM) -> None:
-    with pytest.raises(UsageError, match=r"`memory_cell` and `memory` must be one memory"):
-        prepare_policy(Halves(nn.LSTMCell(5, 6), layers))
+def test_a_cell_and_layers_of_other_sizes_are_refused(layers: nn.LSTM) -> None:
+    with pytest.raises(UsageError, match=r"`memory_cell` and `memory` must have the same sizes"):
+        prepare_policy(TwoPart(nn.LSTMCell(5, 6), layers))
 
 
 def test_policies_of_one_half_are_left_alone() -> None:
@@ -154,8 +154,8 @@ def test_policies_of_one_half_are_left_alone() -> None:
     assert policy.lstm.weight_hh_l0 is not policy.lstm_cell.weight_hh
 
 
-def test_a_fault_in_the_second_half_is_told_as_it_is() -> None:
-    class Faulty(Halves):
+def test_errors_in_decode_actions_are_raised_unchanged() -> None:
+    class Faulty(TwoPart):
         def decode_actions(self, observations: Tensor, actions: Tensor, state: Any) -> Any:
             raise ValueError("mine")
 
@@ -169,7 +169,7 @@ def test_a_fault_in_the_second_half_is_told_as_it_is() -> None:
 
 
 def test_an_uncommon_distribution_is_refused_in_the_second_half() -> None:
-    class Uncommon(Halves):
+    class Uncommon(TwoPart):
         def decode_actions(self, observations: Tensor, actions: Tensor, state: Any) -> Any:
             ones = torch.ones(*observations.shape[:2], 2)
             return Beta(ones, ones), ones[..., 0], state

@@ -33,7 +33,7 @@ from pufferlib.errors import CheckpointError
 from pufferlib.models import make_policy
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint
-from pufferlib.training.saving import facts_of, tensors_of
+from pufferlib.training.saving import tensors_of, values_of
 from pufferlib.vectorization import Serial, VectorEnv
 
 
@@ -122,9 +122,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(name: str, tmp_pa
 
 
 @pytest.mark.parametrize(("name", "recurrent"), list(zip(list_envs("ocean"), MEMORIES)))
-def test_a_policy_with_a_memory_resumes_bit_for_bit(
-    name: str, recurrent: str, tmp_path: Path
-) -> None:
+def test_a_recurrent_policy_resumes_bit_for_bit(name: str, recurrent: str, tmp_path: Path) -> None:
     assert_resumes(name, tmp_path / "a", recurrent, stretches=1)
 
 
@@ -145,7 +143,7 @@ def test_every_option_with_a_state_resumes_bit_for_bit(
 
 
 @pytest.mark.parametrize(("name", "recurrent"), [("connect4", None), ("cartpole", "lstm")])
-def test_a_run_on_halves_of_the_slots_resumes_bit_for_bit(
+def test_a_double_buffered_run_resumes_bit_for_bit(
     name: str, recurrent: str | None, tmp_path: Path
 ) -> None:
     assert_resumes(name, tmp_path / "a", recurrent, double_buffer=True)
@@ -175,7 +173,7 @@ def test_counters_and_the_last_statistics_come_back(tmp_path: Path) -> None:
     assert not other.done
 
 
-def test_a_run_without_env_state_goes_on_with_fresh_envs(tmp_path: Path) -> None:
+def test_a_run_without_snapshots_resumes_with_fresh_envs(tmp_path: Path) -> None:
     def scripted() -> PuffeRL:
         vecenv = Serial(Scripted, 2)
         return PuffeRL(vecenv, TenTimes(), batch_size=16, n_epochs=1, device="cpu", dashboard="off")
@@ -211,7 +209,7 @@ def test_metadata_comes_back(metadata: Any, tmp_path: Path) -> None:
     assert trainer.load_checkpoint(tmp_path / "a") == metadata
 
 
-def test_metadata_that_json_cannot_hold_is_told(tmp_path: Path) -> None:
+def test_metadata_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="`metadata` must be JSON values"):
         trainer_of("cartpole").save_checkpoint(tmp_path / "a", {"x": object()})
     assert list(tmp_path.iterdir()) == []
@@ -225,7 +223,7 @@ def test_numbers_of_numpy_and_torch_come_back_as_plain_ones(tmp_path: Path) -> N
     assert trainer.load_checkpoint(tmp_path / "a") == wanted
 
 
-def test_a_path_without_a_name_is_told() -> None:
+def test_a_path_without_a_name_is_refused() -> None:
     with pytest.raises(CheckpointError, match="`path` must name a file, but got"):
         trainer_of("cartpole").save_checkpoint("")
 
@@ -247,7 +245,7 @@ def test_tensors_of_every_kind_come_back(tmp_path: Path) -> None:
     for name, part in tensors.items():
         assert torch.equal(saved.tensors[name], part), name
         assert saved.tensors[name].dtype == part.dtype
-    assert (saved.facts, saved.metadata) == ({"n": 1}, {"m": 2})
+    assert (saved.values, saved.metadata) == ({"n": 1}, {"m": 2})
 
 
 @pytest.mark.parametrize(
@@ -270,7 +268,7 @@ def test_states_of_any_form_come_back(state: Any) -> None:
     assert [id(part) for part in kept] == [id(part) for part in tensors.values()]
 
 
-def test_a_file_is_readable_by_others_as_the_umask_says(tmp_path: Path) -> None:
+def test_the_umask_decides_the_permissions_of_a_file(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         checkpoint.save(tmp_path / "a", {}, {})
@@ -308,7 +306,7 @@ def test_the_old_file_survives_a_write_that_fails(
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_path_raises_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder" / "inside").mkdir(parents=True)
     places = [tmp_path / "file" / "a", tmp_path / "folder"]
@@ -326,9 +324,9 @@ def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> N
 # ---- Damaged and hostile files -------------------------------------------------------------------
 
 
-def refused(path: Path, said: str) -> None:
+def refused(path: Path, message: str) -> None:
     for load in (checkpoint.load, trainer_of("cartpole").load_checkpoint):
-        with pytest.raises(CheckpointError, match=said) as caught:
+        with pytest.raises(CheckpointError, match=message) as caught:
             load(path)
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 600
@@ -342,7 +340,7 @@ def good(tmp_path: Path) -> Path:
     return tmp_path / "good"
 
 
-def test_a_file_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_raises(tmp_path: Path) -> None:
     refused(tmp_path / "none", "must exist, but does not")
 
 
@@ -442,7 +440,7 @@ def test_another_schema_is_refused(schema: Any, tmp_path: Path) -> None:
     refused(tmp_path / "a", "must have schema 1, but has")
 
 
-def test_a_memory_that_is_not_the_policys_is_refused(tmp_path: Path) -> None:
+def test_a_recurrent_state_that_does_not_fit_the_policy_is_refused(tmp_path: Path) -> None:
     trainer = trainer_of("cartpole", "lstm", num_envs=2)
     iterate(trainer, 1)
     trainer.save_checkpoint(tmp_path / "a")
@@ -450,11 +448,11 @@ def test_a_memory_that_is_not_the_policys_is_refused(tmp_path: Path) -> None:
     hidden = saved.tensors["state/0"]
     before = everything(trainer)
     broken: list[tuple[Any, dict[str, Tensor]]] = [
-        (saved.facts["state"], {"state/0": torch.zeros(hidden.shape[0], 3)}),
-        (saved.facts["state"], {"state/0": torch.zeros(100, *hidden.shape[1:])}),
-        (saved.facts["state"], {"state/0": torch.tensor(1.0)}),
-        (saved.facts["state"], {"state/0": hidden.double()}),
-        (saved.facts["state"], {"state/0": hidden.long()}),
+        (saved.values["state"], {"state/0": torch.zeros(hidden.shape[0], 3)}),
+        (saved.values["state"], {"state/0": torch.zeros(100, *hidden.shape[1:])}),
+        (saved.values["state"], {"state/0": torch.tensor(1.0)}),
+        (saved.values["state"], {"state/0": hidden.double()}),
+        (saved.values["state"], {"state/0": hidden.long()}),
         ({"tuple": [0]}, {}),
         ({"list": [0, 1]}, {}),
         ({"tuple": [0, 0, 1]}, {}),
@@ -465,7 +463,7 @@ def test_a_memory_that_is_not_the_policys_is_refused(tmp_path: Path) -> None:
     ]
     for outline, parts in broken:
         checkpoint.save(
-            tmp_path / "b", {**saved.tensors, **parts}, {**saved.facts, "state": outline}
+            tmp_path / "b", {**saved.tensors, **parts}, {**saved.values, "state": outline}
         )
         with pytest.raises(CheckpointError) as caught:
             trainer.load_checkpoint(tmp_path / "b")
@@ -474,16 +472,16 @@ def test_a_memory_that_is_not_the_policys_is_refused(tmp_path: Path) -> None:
     nested: Any = 0
     for _ in range(400):
         nested = {"tuple": [nested]}
-    checkpoint.save(tmp_path / "b", saved.tensors, {**saved.facts, "state": nested})
+    checkpoint.save(tmp_path / "b", saved.tensors, {**saved.values, "state": nested})
     with pytest.raises(CheckpointError):
         trainer.load_checkpoint(tmp_path / "b")
 
 
 def everything(trainer: PuffeRL) -> dict[str, Any]:
     """Return all that a checkpoint holds, as bytes and numbers; times apart."""
-    facts = {key: value for key, value in facts_of(trainer).items() if key != "uptime"}
+    values = {key: value for key, value in values_of(trainer).items() if key != "uptime"}
     parts = {name: bytes(part.numpy().tobytes()) for name, part in tensors_of(trainer).items()}
-    return {**parts, **facts}
+    return {**parts, **values}
 
 
 def forged_rng(state: Tensor, left: int, position: int) -> Tensor:
@@ -497,13 +495,13 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
     saved = checkpoint.load(good)
 
     def variant(**changes: Any) -> Path:
-        facts, tensors = dict(saved.facts), dict(saved.tensors)
+        values, tensors = dict(saved.values), dict(saved.tensors)
         for key, value in changes.items():
-            target: dict[str, Any] = facts if key in facts else tensors
+            target: dict[str, Any] = values if key in values else tensors
             target.pop(key)
             if value is not None:
                 target[key] = value
-        checkpoint.save(tmp_path / "variant", tensors, facts)
+        checkpoint.save(tmp_path / "variant", tensors, values)
         return tmp_path / "variant"
 
     trainer = trainer_of("cartpole", num_envs=2, hidden_size=4)
@@ -577,7 +575,7 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (
             {"hidden_size": 16},
@@ -587,21 +585,21 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
             {"recurrent": "lstm"},
             r"must fit the policy, but `actor.bias` is .* missing in the policy",
         ),
-        ({"num_envs": 8}, "must be of 8 slots, but has 4. Try the number of envs"),
-        ({"norm_obs": True}, "`norm_obs` must be false to go on .*, but is true"),
-        ({"norm_reward": False}, "`norm_reward` must be true to go on .*, but is false"),
-        ({"optimizer": "muon"}, "`optimizer` must be `adam` to go on .*, but is `muon`"),
+        ({"num_envs": 8}, "must have 8 slots, but has 4. Try the number of envs"),
+        ({"norm_obs": True}, "`norm_obs` must be false to resume .*, but is true"),
+        ({"norm_reward": False}, "`norm_reward` must be true to resume .*, but is false"),
+        ({"optimizer": "muon"}, "`optimizer` must be `adam` to resume .*, but is `muon`"),
     ],
 )
-def test_another_architecture_is_told_in_one_line_and_changes_nothing(
-    other: dict[str, Any], said: str, tmp_path: Path
+def test_another_architecture_raises_one_line_and_changes_nothing(
+    other: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     one = trainer_of("cartpole")
     iterate(one, 1)
     one.save_checkpoint(tmp_path / "a")
     trainer = trainer_of("cartpole", **other)
     before = {name: part.clone() for name, part in trainer.policy.state_dict().items()}
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         trainer.load_checkpoint(tmp_path / "a")
     assert "\n" not in str(caught.value)
     for name, part in trainer.policy.state_dict().items():
@@ -609,12 +607,14 @@ def test_another_architecture_is_told_in_one_line_and_changes_nothing(
     assert trainer.iteration == 0
 
 
-def test_envs_that_cannot_take_the_state_of_others_are_told(tmp_path: Path) -> None:
+def test_snapshots_for_envs_that_cannot_restore_them_are_refused(tmp_path: Path) -> None:
     one = trainer_of("cartpole")
     one.save_checkpoint(tmp_path / "a")
     vecenv = pufferlib.make("gym-CartPole-v1", num_envs=4, backend="serial")
     other = PuffeRL(vecenv, make_policy(vecenv, hidden_size=8), device="cpu", dashboard="off")
-    with pytest.raises(CheckpointError, match=r"which Serial cannot take. Try weights_only=True"):
+    with pytest.raises(
+        CheckpointError, match=r"which Serial cannot restore. Try weights_only=True"
+    ):
         other.load_checkpoint(tmp_path / "a")
     other.load_checkpoint(tmp_path / "a", weights_only=True)
     assert_close(dict(other.policy.state_dict()), dict(one.policy.state_dict()))
@@ -656,9 +656,9 @@ def test_weights_learnt_with_normalised_observations_need_them(
     for norm, trainer in trainers.items():
         iterate(trainer, 1)
         trainer.save_checkpoint(tmp_path / str(norm))
-    with pytest.raises(CheckpointError, match="`norm_obs` must be true to go on"):
+    with pytest.raises(CheckpointError, match="`norm_obs` must be true to resume"):
         trainers[False].load_checkpoint(tmp_path / "True", weights_only)
-    with pytest.raises(CheckpointError, match="`norm_obs` must be false to go on"):
+    with pytest.raises(CheckpointError, match="`norm_obs` must be false to resume"):
         trainers[True].load_checkpoint(tmp_path / "False", weights_only)
 
 
@@ -670,22 +670,22 @@ def test_a_forged_state_of_an_env_is_refused_in_one_line(tmp_path: Path) -> None
     iterate(trainer, 1)
     trainer.save_checkpoint(tmp_path / "a")
     saved = checkpoint.load(tmp_path / "a")
-    before, said = everything(trainer), list[str]()
+    before, messages = everything(trainer), list[str]()
     rng = np.random.default_rng(0)
     width = saved.tensors["env/state"].shape[1]
     for _ in range(40):
         forged = saved.tensors["env/state"].clone()
         place = int(rng.integers(width // 4)) * 4
         forged[1, place : place + 4] = torch.from_numpy(rng.integers(0, 256, 4, dtype=np.uint8))
-        checkpoint.save(tmp_path / "b", {**saved.tensors, "env/state": forged}, saved.facts)
+        checkpoint.save(tmp_path / "b", {**saved.tensors, "env/state": forged}, saved.values)
         try:
             trainer.load_checkpoint(tmp_path / "b")
             trainer.load_checkpoint(tmp_path / "a")
         except CheckpointError as error:
-            said.append(str(error))
+            messages.append(str(error))
         assert everything(trainer) == before
-    assert len(said) > 10  # the board, the snakes and their cells
-    for line in said:
+    assert len(messages) > 10  # the board, the snakes and their cells
+    for line in messages:
         assert re.search(r"fit this run: `snapshot` must be of the same env and params: ", line)
         assert "\n" not in line
 
@@ -709,20 +709,20 @@ def test_an_env_is_restored_to_true_states_only(name: str) -> None:
 
 def test_links_lead_to_files_and_pipes_are_not_waited_for(good: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(good)
-    assert checkpoint.load(tmp_path / "link").facts["iteration"] == 1
+    assert checkpoint.load(tmp_path / "link").values["iteration"] == 1
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     os.mkfifo(tmp_path / "pipe")
-    for name, said in (
+    for name, message in (
         ("circle", "is not a checkpoint"),
         ("nowhere", "must exist, but does not"),
         ("pipe", "it is not a file"),
     ):
-        with pytest.raises(CheckpointError, match=said):
+        with pytest.raises(CheckpointError, match=message):
             checkpoint.load(tmp_path / name)
     checkpoint.save(tmp_path / "link", {}, {})  # the name is replaced, not what it led to
     assert not (tmp_path / "link").is_symlink()
-    assert checkpoint.load(good).facts["iteration"] == 1
+    assert checkpoint.load(good).values["iteration"] == 1
 
 
 @contextmanager
@@ -782,9 +782,9 @@ def test_a_short_outline_makes_no_large_state(outline: Any, tmp_path: Path) -> N
     trainer.save_checkpoint(tmp_path / "a")
     saved, before = checkpoint.load(tmp_path / "a"), everything(trainer)
     tensors = {**saved.tensors, "state/0": torch.zeros(4, 10_000)}
-    checkpoint.save(tmp_path / "a", tensors, {**saved.facts, "state": outline})
+    checkpoint.save(tmp_path / "a", tensors, {**saved.values, "state": outline})
     # half a million copies of it would take 80 GB, of their rows alone 2 GB
-    with memory_limit(150 << 20), pytest.raises(CheckpointError, match="a state must "):
+    with memory_limit(150 << 20), pytest.raises(CheckpointError, match="recurrent state"):
         trainer.load_checkpoint(tmp_path / "a")
     assert everything(trainer) == before
 
@@ -808,7 +808,7 @@ def test_the_header_is_compared_before_any_data_is_read(weights_only: bool, tmp_
         trainer.load_checkpoint(tmp_path / "b", weights_only)
 
 
-def test_metadata_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
+def test_metadata_too_large_to_load_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="must fit into 16 MB of JSON"):
         checkpoint.save(tmp_path / "a", {}, {}, "x" * (17 << 20))
     nested: Any = []
@@ -820,7 +820,7 @@ def test_metadata_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, lzma.compress, zipped])
-def test_what_is_packed_is_not_unpacked(packed: Any, tmp_path: Path) -> None:
+def test_compressed_files_are_not_unpacked(packed: Any, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(packed(bytes(32 << 20)))
     with memory_limit(16 << 20), pytest.raises(CheckpointError, match="is not a checkpoint"):
         checkpoint.load(tmp_path / "a")
@@ -856,7 +856,7 @@ def test_another_env_takes_over_all_that_was_learnt() -> None:
     assert trainer.rollout.num_slots == 6
 
 
-def test_a_curriculum_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+def test_a_curriculum_resumes_bit_for_bit(tmp_path: Path) -> None:
     def second_task() -> VectorEnv:
         return pufferlib.make("squared", num_envs=4, num_workers=1, num_targets=1, seed=3)
 
@@ -874,20 +874,20 @@ def test_a_curriculum_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "said"),
+    ("name", "params", "message"),
     [
         ("squared", {"distance": 4}, r"must have the observation space .*\(7, 7\).*\(9, 9\)"),
         ("tmaze", {}, "must have the observation space of the env before"),
         ("squared", {"num_envs": 5}, r"`batch_size` must be a multiple of slots .* = 5 \*"),
     ],
 )
-def test_an_env_that_does_not_fit_is_told_and_changes_nothing(
-    name: str, params: dict[str, Any], said: str
+def test_an_env_that_does_not_fit_is_refused_and_changes_nothing(
+    name: str, params: dict[str, Any], message: str
 ) -> None:
     trainer = trainer_of("squared")
     iterate(trainer, 1)
     env, before = trainer.env, everything(trainer)
-    with pytest.raises(pufferlib.errors.UsageError, match=said):
+    with pytest.raises(pufferlib.errors.UsageError, match=message):
         trainer.env = pufferlib.make(name, **{"num_envs": 4, "num_workers": 1, **params})
     assert trainer.env is env
     assert everything(trainer) == before

@@ -99,7 +99,7 @@ def test_metrics_of_episodes_beyond_the_quota_do_not_count() -> None:
     ("episodes", "lengths"),
     [(1, [9]), (2, [9, 4]), (3, [9, 4, 5]), (4, [9, 4, 5, 9]), (8, [9, 9, 9, 4, 4, 4, 5, 5])],
 )
-def test_the_first_slots_play_what_does_not_divide(episodes: int, lengths: list[int]) -> None:
+def test_the_first_slots_play_the_remaining_episodes(episodes: int, lengths: list[int]) -> None:
     vecenv = clocks((9, 1.0), (4, 1.0), (5, 1.0))  # the slowest is the first
     scores = evaluate_policy(vecenv, Coin(), episodes=episodes)
     assert scores["episodes"] == episodes == len(lengths)
@@ -205,7 +205,7 @@ def test_deterministic_play_takes_the_likeliest_legal_action() -> None:
 
 
 @pytest.mark.parametrize(("pause", "steps"), [(0, [1, 2, 3, 1, 2, 3]), (2, [1, 2, 3, 1, 1, 1, 2])])
-def test_memory_is_reset_between_episodes(pause: int, steps: list[int]) -> None:
+def test_the_recurrent_state_is_zeroed_between_episodes(pause: int, steps: list[int]) -> None:
     seen: list[float] = []
 
     class Counting(nn.Module):

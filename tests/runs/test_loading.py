@@ -177,8 +177,8 @@ def test_a_checkpoint_of_python_plays_on_the_command_line(
         wanted = evaluate_policy(vecenv, pufferlib.load("mine.safetensors"), 12, seed=3)
     words = ["--checkpoint", "mine.safetensors", "--episodes=12", "--num-envs=8", "--seed=3"]
     assert main(["eval", "cartpole", *words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {key: told[key] for key in wanted} == wanted
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {key: printed[key] for key in wanted} == wanted
     assert main(["eval", "squared", *words]) == 2
     assert "`env` must have the observation space of the policy" in capsys.readouterr().err
 
@@ -206,12 +206,12 @@ def test_a_policy_of_the_users_own_is_passed_and_never_imported(
         trainer = trained(vecenv, Own())
         trainer.save_checkpoint(path)
     saved = checkpoint.load(path)
-    saved.facts["policy"]["class"] = "evil.Policy\x1b[31m" + "x" * 1000
-    checkpoint.save(path, saved.tensors, saved.facts)
+    saved.values["policy"]["class"] = "evil.Policy\x1b[31m" + "x" * 1000
+    checkpoint.save(path, saved.tensors, saved.values)
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(CheckpointError, match="a default one to be built again, but is of class"):
+    with pytest.raises(CheckpointError, match="only default policies can be built from a file"):
         pufferlib.load(path)
     assert main(["eval", "cartpole", "--checkpoint", str(path)]) == 2
     error = capsys.readouterr().err
@@ -230,7 +230,7 @@ def test_files_that_are_forged_or_old_are_refused_in_one_line(tmp_path: Path) ->
     path = tmp_path / "a.safetensors"
     with pufferlib.make("cartpole", num_envs=8, num_workers=1) as vecenv:
         trained(vecenv, make_policy(vecenv, hidden_size=8)).save_checkpoint(path)
-    good = checkpoint.load(path).facts
+    good = checkpoint.load(path).values
     box = {"box": [4], "low": -1.0, "high": 1.0, "dtype": "float32"}
     spaces: list[Any] = [
         None,
@@ -308,7 +308,7 @@ def test_spaces_come_back_equal(space: Any) -> None:
     assert back.dtype == space.dtype
 
 
-def test_a_space_of_too_many_bounds_is_not_saved_and_says_so() -> None:
+def test_a_space_with_too_many_bounds_is_not_saved() -> None:
     space = Box(np.arange(70_000, dtype=np.float32), np.full(70_000, 1e6, np.float32))
     assert len(json.dumps(space_to_json(space))) < 200
     with pytest.raises(ValueError, match="more than 65536 different bounds"):

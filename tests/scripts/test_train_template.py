@@ -175,7 +175,7 @@ def test_every_argument_reaches_the_trainer(trainers: list[pufferlib.PuffeRL]) -
     rows = [json.loads(line) for line in Path("kept/first/metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [384]  # every second iteration
     assert len(list(Path("kept/first/tensorboard").iterdir())) == 1
-    assert checkpoint.load("kept/first/latest.safetensors").facts["iteration"] == 3
+    assert checkpoint.load("kept/first/latest.safetensors").values["iteration"] == 3
 
 
 @pytest.mark.parametrize(("iterations", "saves"), [(4, [2, 4]), (3, [2, 3])])

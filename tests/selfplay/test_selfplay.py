@@ -1,4 +1,4 @@
-"""Self-play: who plays which side, against whom, how games are rated, and how runs go on."""
+"""Self-play: sides, opponents, ratings, and resuming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay import RATING_STEP, START_RATING, Member, Pool, SelfPlay
 from pufferlib.selfplay.games import record
-from pufferlib.training.saving import facts_of, tensors_of
+from pufferlib.training.saving import tensors_of, values_of
 from pufferlib.vectorization import Serial
 
 
@@ -123,7 +123,7 @@ def test_only_games_against_the_pool_are_rated() -> None:
     assert "win_rate" not in past.drain_metrics()
 
 
-def test_a_rating_moves_by_what_was_not_expected() -> None:
+def test_a_rating_changes_by_the_unexpected_part_of_a_result() -> None:
     # 400 points above the other, a win is expected with odds of 10 : 1
     pool = Pool(1)
     pool.rating = 1400.0
@@ -150,7 +150,7 @@ def test_the_pool_keeps_its_oldest_and_the_recent_past() -> None:
     )  # a copy, not the thing itself
 
 
-def test_the_memory_of_an_opponent_begins_anew_with_each_game() -> None:
+def test_the_recurrent_state_of_an_opponent_is_zeroed_before_each_game() -> None:
     env = SelfPlay(Serial(HigherWins, 3), latest_share=1)
     policy = Says(2, recalls=True)
     env.note_policy(policy, 0)
@@ -159,8 +159,8 @@ def test_the_memory_of_an_opponent_begins_anew_with_each_game() -> None:
     assert not any(policy.seen)
 
 
-def test_an_env_of_one_side_is_told() -> None:
-    with pytest.raises(UsageError, match=r"two sides of equally many agents.*has 1 agent"):
+def test_an_env_with_one_side_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"same number of agents.*has 1 agent"):
         SelfPlay(pufferlib.make("cartpole", 2))
 
 
@@ -184,7 +184,7 @@ def test_a_policy_gets_stronger_than_its_past() -> None:
     assert log["env/pool_size"] == 5
 
 
-def test_policies_with_memory_play_themselves_too() -> None:
+def test_recurrent_policies_play_themselves_too() -> None:
     log = trained("lstm", iterations=6)
     assert log["env/pool_size"] == 2
     assert 0 < log["env/win_rate"] < 1
@@ -194,7 +194,7 @@ def test_policies_with_memory_play_themselves_too() -> None:
 
 
 class Duel(pufferlib.PufferEnv):
-    """Two pairs; agents leave one by one in the rounds that SCRIPT names, then all begin anew.
+    """Two pairs; agents leave one by one in the rounds that SCRIPT names, then all begin again.
 
     The sides get 1 each round for the larger first number. What an agent sees is its number, the
     round, and the number of the game.
@@ -227,9 +227,9 @@ class Duel(pufferlib.PufferEnv):
                 self.action_masks[agent, 1:] = False
 
     def step(self, actions: Any) -> Any:
-        self.said = [int(action) for action in actions]
+        self.taken = [int(action) for action in actions]
         self.tick += 1
-        sign = np.sign(self.said[0] - self.said[2])
+        sign = np.sign(self.taken[0] - self.taken[2])
         self.rewards[:] = np.where(self.masks, [sign, sign, -sign, -sign], 0)
         self.terminals[:] = self.truncations[:] = False
         gone = self.SCRIPT.get(self.tick, [])
@@ -253,13 +253,13 @@ class DeafDuel(Duel):
     DEAF: ClassVar = [0, 1, 2, 3]
 
 
-def test_a_game_is_over_when_the_last_of_those_who_are_left_ends() -> None:
+def test_a_game_is_over_when_the_last_remaining_agent_ends() -> None:
     # agent 1 leaves in round 2 and is back with the next game: rounds 4, 8, 12 end three games
     env = SelfPlay(Serial(Duel, 2), latest_share=0)
     policy = Says(1, recalls=True)
     env.note_policy(policy, 0)
     played(env, action=2, steps=12)
-    assert env._games.rows["number"].tolist() == [3, 3]
+    assert env._games.records["number"].tolist() == [3, 3]
     metrics = env.drain_metrics()
     assert metrics["win_rate"] == 1
     assert metrics["episodes"] == 3 * 2 * 2
@@ -273,7 +273,7 @@ def test_a_game_is_over_when_the_last_of_those_who_are_left_ends() -> None:
 class Absences(Duel):
     """Two pairs whose agents wait a round, leave, and come back, as PLAN says round by round."""
 
-    PLAN: ClassVar = [  # who acts, and whose episode ends then
+    PLAN: ClassVar = [  # agents that act, and those whose episode ends then
         ([0, 2], []),  # 1 and 3 have not come yet
         ([1, 3], [1]),
         ([0, 2], []),
@@ -297,12 +297,12 @@ class Absences(Duel):
         return self.observations, self.rewards, self.terminals, self.truncations, []
 
 
-def test_who_waits_remembers_and_who_has_left_comes_back_without_a_memory() -> None:
+def test_a_waiting_agent_keeps_its_recurrent_state_and_a_returning_one_begins_at_zeros() -> None:
     env = SelfPlay(Serial(Absences, 2), latest_share=1)
     policy = Says(1, recalls=True)
     env.note_policy(policy, 0)
     played(env, action=1, steps=14)
-    assert env._games.rows["number"].tolist() == [2, 2]
+    assert env._games.records["number"].tolist() == [2, 2]
     # how many rounds each remembers: agents 2 and 3 in env 0, agents 0 and 1 in env 1
     seen = np.reshape(policy.seen, (14, 4)).T.astype(int).tolist()
     assert seen[0] == [0, 1, 2, 3, 4, 5, 6] * 2
@@ -315,13 +315,13 @@ class Vanishing(Absences):
     PLAN: ClassVar = [([0, 1, 2, 3], []), ([0, 2], []), ([0, 2], [0, 2])]
 
 
-def test_who_is_not_there_at_the_end_of_a_game_begins_the_next_without_a_memory() -> None:
+def test_an_agent_absent_at_the_end_of_a_game_begins_the_next_at_zeros() -> None:
     # agents 1 and 3 have no end of their own, but the game that they were in is over
     env = SelfPlay(Serial(Vanishing, 2), latest_share=1)
     policy = Says(1, recalls=True)
     env.note_policy(policy, 0)
     played(env, action=1, steps=6)
-    assert env._games.rows["number"].tolist() == [2, 2]
+    assert env._games.records["number"].tolist() == [2, 2]
     assert np.reshape(policy.seen, (6, 4)).T.astype(int).tolist() == [[0, 1, 2] * 2] * 4
 
 
@@ -359,14 +359,14 @@ def test_a_draw_is_half_a_win() -> None:
     assert metrics["elo"] == START_RATING  # just what was expected of equals
 
 
-def test_the_other_side_never_does_what_is_illegal() -> None:
+def test_opponents_never_take_illegal_actions() -> None:
     env = SelfPlay(Serial(DeafDuel, 2), latest_share=0.5)
     env.note_policy(Says(4), 0)  # would say 4, may say 0 only
     env.reset(seed=0)
     for _ in range(8):
         env.step(np.zeros(4, dtype=np.int32))
         for inner in env._inner.envs:
-            assert inner.said == [0, 0, 0, 0]
+            assert inner.taken == [0, 0, 0, 0]
 
 
 def test_metrics_of_slots_are_the_learners_and_those_of_games_are_kept() -> None:
@@ -408,7 +408,7 @@ def test_any_number_of_envs_does(num_envs: int) -> None:
         assert env.drain_metrics()["episodes"] > 0
 
 
-def test_actions_that_do_not_fit_are_told() -> None:
+def test_actions_of_another_shape_are_refused() -> None:
     env = SelfPlay(Serial(HigherWins, 2))
     with pytest.raises(UsageError, match="`reset` must be called before `step`"):
         env.step(np.zeros(2, dtype=np.int32))
@@ -416,7 +416,7 @@ def test_actions_that_do_not_fit_are_told() -> None:
     with pytest.raises(UsageError, match="`note_policy` must be called before the first step"):
         env.step(np.zeros(2, dtype=np.int32))
     env.note_policy(Says(1), 0)
-    with pytest.raises(UsageError, match=r"a row for each of 2 slots, but have shape \(4,\)"):
+    with pytest.raises(UsageError, match=r"a row for each of 2 slots, but got shape \(4,\)"):
         env.step(np.zeros(4, dtype=np.int32))
 
 
@@ -437,7 +437,7 @@ class Columns(nn.Module):
 
 
 class KnowsWho(nn.Module):
-    """Notes the pairs of what it is told and what it sees; agents see their own number."""
+    """Records pairs of agent ids and observations; agents see their own number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -451,7 +451,7 @@ class KnowsWho(nn.Module):
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
-def test_both_sides_are_told_which_agents_they_are(num_envs: int) -> None:
+def test_both_sides_get_the_agent_ids_of_the_whole_env(num_envs: int) -> None:
     policy = KnowsWho()
     settings: dict[str, Any] = {"batch_size": 16 * 2 * num_envs, "num_steps": 8, "n_epochs": 1}
     env = Serial(CutDuel, num_envs)  # truncations ask for values of final observations as well
@@ -483,7 +483,7 @@ def test_policies_that_return_distributions_play_themselves() -> None:
     for iteration in range(3):
         env.note_policy(Whatever(), 20 * iteration)
     assert len(played(env, action=2, steps=9)) == 9 * 6
-    assert len(np.unique(env._games.rows["opponent"])) > 1
+    assert len(np.unique(env._games.records["opponent"])) > 1
 
 
 class Wide(pufferlib.PufferEnv):
@@ -556,9 +556,9 @@ class Locked(Says):
         self.lock = threading.Lock()
 
 
-def test_a_policy_that_cannot_be_copied_is_told() -> None:
+def test_a_policy_that_cannot_be_copied_is_refused() -> None:
     env = SelfPlay(Serial(HigherWins, 2))
-    with pytest.raises(UsageError, match=r"`policy` must be such that copy\.deepcopy can copy it"):
+    with pytest.raises(UsageError, match=r"`policy` must support copy\.deepcopy"):
         env.note_policy(Locked(), 0)
 
 
@@ -570,20 +570,20 @@ def test_a_pool_of_one_holds_the_newest() -> None:
     assert [member.iteration for member in env.pool.members] == [10]
 
 
-def test_games_go_on_when_their_opponent_leaves_the_pool() -> None:
+def test_games_continue_when_their_opponent_is_dropped_from_the_pool() -> None:
     env = SelfPlay(Serial(HigherWins, 16), pool_size=3, interval=1, latest_share=0)
     env.reset(seed=0)
     for iteration in range(3):
         env.note_policy(Says(iteration), iteration)
-    env._games.rows["opponent"] = np.arange(16) % 3
+    env._games.records["opponent"] = np.arange(16) % 3
     env.note_policy(Says(3), 3)  # the second oldest leaves
     assert [member.iteration for member in env.pool.members] == [0, 2, 3]
-    assert env._games.rows["opponent"][:3].tolist() == [0, 1, 1]
+    assert env._games.records["opponent"][:3].tolist() == [0, 1, 1]
     for _ in range(4):
         env.step(np.ones(16, dtype=np.int32))
 
 
-def test_whom_a_game_is_against_does_not_depend_on_the_number_of_processes() -> None:
+def test_opponents_do_not_depend_on_the_number_of_processes() -> None:
     drawn = []
     for first, num_envs in ((0, 32), (0, 16), (16, 16)):
         env = SelfPlay(Serial(HigherWins, num_envs), interval=1, seed=3)
@@ -591,7 +591,7 @@ def test_whom_a_game_is_against_does_not_depend_on_the_number_of_processes() -> 
             env.note_policy(Says(iteration), iteration)
         env.place(first)
         played(env, action=1, steps=4)
-        drawn.append(env._games.rows["opponent"].tolist())
+        drawn.append(env._games.records["opponent"].tolist())
     whole, one, other = drawn
     assert whole == one + other
     assert set(whole) == {-1, 0, 1, 2, 3}
@@ -633,7 +633,7 @@ def test_a_past_policy_sees_through_the_statistics_of_its_time() -> None:
     assert not torch.equal(norm(rows), then)
 
     env.reset(seed=0)
-    env._games.rows["opponent"] = [0, 0, -1, -1]
+    env._games.records["opponent"] = [0, 0, -1, -1]
     env.note_policy(policy, 0, norm)
     env.step(np.zeros(4, dtype=np.int32))
     member = env.pool.members[0].policy
@@ -684,7 +684,7 @@ def test_a_resumed_run_of_self_play_equals_an_uninterrupted_one_bit_for_bit(
     recurrent: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     whole = trainer_of(recurrent, **settings)
-    said = iterate(whole, 5)
+    metrics = iterate(whole, 5)
 
     first = trainer_of(recurrent, **settings)
     iterate(first, 3)
@@ -693,7 +693,7 @@ def test_a_resumed_run_of_self_play_equals_an_uninterrupted_one_bit_for_bit(
     second = trainer_of(recurrent, seed=999, **settings)
     iterate(second, 1)
     second.load_checkpoint(tmp_path / "a")
-    assert iterate(second, 2) == said
+    assert iterate(second, 2) == metrics
 
     for name, part in whole.policy.state_dict().items():
         assert torch.equal(part, second.policy.state_dict()[name]), name
@@ -713,11 +713,11 @@ def test_saving_changes_nothing(tmp_path: Path) -> None:
     one, other = trainer_of("lstm"), trainer_of("lstm")
     for _ in range(4):
         iterate(one, 1)
-        said = iterate(other, 1)
+        metrics = iterate(other, 1)
         other.save_checkpoint(tmp_path / "a")
     iterate(one, 1)
     assert iterate(other, 1)["env/elo"] == pool_of(one).pool.rating
-    assert said["env/pool_size"] == 3
+    assert metrics["env/pool_size"] == 3
 
 
 def test_one_env_can_be_put_back() -> None:
@@ -737,19 +737,19 @@ def test_one_env_can_be_put_back() -> None:
     env.close()
 
 
-def test_a_checkpoint_without_a_pool_begins_a_new_one_and_says_so(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_pool_starts_a_new_one_with_a_warning(tmp_path: Path) -> None:
     old = trainer_of()
     iterate(old, 3)
     old.save_checkpoint(tmp_path / "a")
     saved = checkpoint.load(tmp_path / "a")
-    facts = {name: value for name, value in saved.facts.items() if name != "self_play"}
+    values = {name: value for name, value in saved.values.items() if name != "self_play"}
     tensors = {name: part for name, part in saved.tensors.items() if "self_play" not in name}
     tensors.pop("env/state")
-    checkpoint.save(tmp_path / "old", tensors, facts)
+    checkpoint.save(tmp_path / "old", tensors, values)
 
     trainer = trainer_of()
     iterate(trainer, 2)
-    with pytest.warns(RuntimeWarning, match="no pool of past policies: self-play begins a new one"):
+    with pytest.warns(RuntimeWarning, match="no pool of past policies: self-play starts a new one"):
         trainer.load_checkpoint(tmp_path / "old")
     assert pool_of(trainer).pool.members == []
     assert pool_of(trainer).pool.rating == START_RATING
@@ -768,7 +768,7 @@ def test_a_run_may_switch_self_play_on(opponent: str, tmp_path: Path) -> None:
     before.save_checkpoint(tmp_path / "a")
 
     trainer = trainer_of(norm_reward=True)
-    with pytest.warns(RuntimeWarning, match="begins a new one"):
+    with pytest.warns(RuntimeWarning, match="starts a new one"):
         trainer.load_checkpoint(tmp_path / "a")
     assert trainer.iteration == 2
     for name, part in policy.state_dict().items():
@@ -831,7 +831,7 @@ FORGERIES: dict[str, tuple[Callable[[Any, dict[str, Tensor]], Any], str]] = {
     ),
     "a member without weights": (
         lambda own, _: own["pool"].append({"rating": 1.0, "iteration": 9}),
-        "`self_play_pool` must be at least the 4 past policies of the checkpoint, but is 3",
+        "`self_play_pool` must be at least 4, the number of policies in the checkpoint, but is 3",
     ),
     "an endless rating": (
         lambda own, _: own["pool"][0].update(rating=float("inf")),
@@ -855,14 +855,14 @@ FORGERIES: dict[str, tuple[Callable[[Any, dict[str, Tensor]], Any], str]] = {
     ),
     "random numbers": (
         put("self_play/rng", torch.full((5056,), 255, dtype=torch.uint8)),
-        "a random state must be",
+        "invalid random state",
     ),
-    "an opponent beyond the pool": (forged("opponent", 3), "must name opponents of the pool of 3"),
-    "an opponent before it": (forged("opponent", -2), "must name opponents of the pool of 3"),
-    "a game before the first": (forged("number", -1), "must count games and steps from 0 on"),
-    "a length": (forged("own_lengths", 2**62), "must count games and steps from 0 on"),
-    "returns": (forged("returns", np.nan), "must hold finite returns"),
-    "returns of the learner": (forged("own_returns", np.inf), "must hold finite returns"),
+    "an opponent beyond the pool": (forged("opponent", 3), "an opponent is not in the pool of 3"),
+    "an opponent before it": (forged("opponent", -2), "an opponent is not in the pool of 3"),
+    "a game before the first": (forged("number", -1), "number of games or steps is out of range"),
+    "a length": (forged("own_lengths", 2**62), "number of games or steps is out of range"),
+    "returns": (forged("returns", np.nan), "a return is not finite"),
+    "returns of the learner": (forged("own_returns", np.inf), "a return is not finite"),
     "rows too short": (
         lambda _, tensors: tensors.update({"env/state": tensors["env/state"][:, :16].clone()}),
         "`state` must be 5 rows of bytes",
@@ -870,13 +870,13 @@ FORGERIES: dict[str, tuple[Callable[[Any, dict[str, Tensor]], Any], str]] = {
     "no memory": (lambda own, _: own.pop("memory"), "does not fit this run: KeyError"),
     "memory of another form": (
         lambda own, _: own.update(memory={"list": [0, 1]}),
-        "memory of the other side|does not fit this run",
+        "recurrent state of the opponents|does not fit this run",
     ),
     "memory of fewer rows": (
         lambda _, tensors: tensors.update(
             {"self_play/memory/0": tensors["self_play/memory/0"][:3].clone()}
         ),
-        "memory of the other side|does not fit this run",
+        "recurrent state of the opponents|does not fit this run",
     ),
 }
 
@@ -903,17 +903,17 @@ def running() -> Iterator[pufferlib.PuffeRL]:
 def test_a_forged_pool_is_one_line_and_changes_nothing(
     name: str, good: Path, running: pufferlib.PuffeRL, tmp_path: Path
 ) -> None:
-    change, said = FORGERIES[name]
+    change, message = FORGERIES[name]
     saved = checkpoint.load(good)
-    facts, tensors = copy.deepcopy(saved.facts), dict(saved.tensors)
-    change(facts["self_play"], tensors)
-    checkpoint.save(tmp_path / "forged", tensors, facts)
+    values, tensors = copy.deepcopy(saved.values), dict(saved.tensors)
+    change(values["self_play"], tensors)
+    checkpoint.save(tmp_path / "forged", tensors, values)
 
-    before = tensors_of(running), facts_of(running)
-    with pytest.raises(CheckpointError, match=said) as told:
+    before = tensors_of(running), values_of(running)
+    with pytest.raises(CheckpointError, match=message) as caught:
         running.load_checkpoint(tmp_path / "forged")
-    assert "\n" not in str(told.value)
-    after = tensors_of(running), facts_of(running)
+    assert "\n" not in str(caught.value)
+    after = tensors_of(running), values_of(running)
     assert before[0].keys() == after[0].keys()
     for key, part in before[0].items():
         assert torch.equal(part, after[0][key]), key
@@ -921,7 +921,7 @@ def test_a_forged_pool_is_one_line_and_changes_nothing(
     iterate(running, 1)
 
 
-def test_the_pool_goes_on_with_another_env() -> None:
+def test_another_env_keeps_the_pool() -> None:
     trainer = trainer_of()
     iterate(trainer, 3)
     old = pool_of(trainer)
@@ -969,14 +969,17 @@ def test_a_run_of_self_play_resumes_and_is_evaluated_against_its_past(
     assert "win_rate" not in json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_one_side_alone_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_env_with_one_side_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "connect4", "--train.self-play=true", "--vec.num-envs=8"]) == 2
     err = capsys.readouterr().err
-    assert "must have two sides of equally many agents, but connect4 has 1 agent(s)" in err
+    assert "must have two sides with the same number of agents, but connect4 has 1 agent(s)" in err
     assert err.count("\n") == 1
 
 
-def test_slots_that_come_in_halves_are_told() -> None:
+def test_double_buffered_slots_are_refused() -> None:
     env = pufferlib.make("connect4", 4, 1, double_buffer=True, opponent="self")
-    with env, pytest.raises(UsageError, match="all slots at once, but connect4 gives 4 of 8"):
+    with (
+        env,
+        pytest.raises(UsageError, match="all slots in one batch, but connect4 returns 4 of 8"),
+    ):
         SelfPlay(env)

@@ -282,7 +282,7 @@ def test_a_resumed_run_knows_what_it_has_seen(settings: dict[str, Any], tmp_path
 
     bare = PuffeRL(cartpole(), batch_size=512, norm_reward=False, **SMALL)
     bare.save_checkpoint(tmp_path / "bare")
-    with pytest.raises(CheckpointError, match="must be false to go on from this checkpoint"):
+    with pytest.raises(CheckpointError, match="must be false to resume from this checkpoint"):
         second.load_checkpoint(tmp_path / "bare")
 
 

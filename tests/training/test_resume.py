@@ -35,8 +35,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Path:
     return folder
 
 
-def facts(path: Path) -> dict[str, Any]:
-    return checkpoint.load(path).facts
+def values_in(path: Path) -> dict[str, Any]:
+    return checkpoint.load(path).values
 
 
 def iterations(run: Path) -> list[int]:
@@ -45,10 +45,10 @@ def iterations(run: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("word", ["squared", "ocean-squared", "{folder}", "{name}", "{file}"])
-def test_a_run_goes_on_in_its_folder_with_a_larger_budget(word: str, run: Path) -> None:
+def test_a_run_resumes_in_its_folder_with_a_larger_budget(word: str, run: Path) -> None:
     named = word.format(folder=run, name=run.name, file=run / "latest.safetensors")
     assert main(["resume", named, "--train.num-iterations", "6"]) == 0
-    assert facts(run / "latest.safetensors")["iteration"] == 6
+    assert values_in(run / "latest.safetensors")["iteration"] == 6
     assert iterations(run) == [1, 2, 3, 4, 5, 6]
     assert list(Path("runs").iterdir()) == [run]
     config = json.loads((run / "config.json").read_text())
@@ -57,7 +57,7 @@ def test_a_run_goes_on_in_its_folder_with_a_larger_budget(word: str, run: Path) 
 
 def test_a_budget_in_steps_takes_the_place_of_one_in_iterations(run: Path) -> None:
     assert main(["resume", str(run), "--train.total-timesteps", str(64 * 7)]) == 0
-    assert facts(run / "latest.safetensors")["iteration"] == 7
+    assert values_in(run / "latest.safetensors")["iteration"] == 7
 
 
 def test_a_certain_checkpoint_of_a_run_can_be_gone_on_from(run: Path) -> None:
@@ -69,7 +69,9 @@ def test_a_certain_checkpoint_of_a_run_can_be_gone_on_from(run: Path) -> None:
         assert before["policy_loss"] == after["policy_loss"]  # the same run once more
 
 
-def test_what_changes_the_numbers_must_stay(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_change_the_numbers_cannot_change(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words in (
         ["--train.gamma=0.5"],
         ["--env.distance=4"],
@@ -86,7 +88,7 @@ def test_what_changes_the_numbers_must_stay(run: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["{run}"], "must have budget left, but has trained all 256 steps"),
         (["nothing-like-it"], "`nothing-like-it` must be a run or an environment"),
@@ -96,19 +98,19 @@ def test_what_changes_the_numbers_must_stay(run: Path, capsys: pytest.CaptureFix
         (["{run}", "--train.num-iterations=0"], "`--train.num-iterations` must be"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(
-    words: list[str], said: str, run: Path, capsys: pytest.CaptureFixture[str]
+def test_a_mistake_prints_one_line(
+    words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in run.iterdir())
     assert main(["resume", *(word.format(run=run) for word in words)]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert sorted(path.name for path in run.iterdir()) == before
     assert iterations(run) == [1, 2, 3, 4]
 
 
-def test_a_damaged_latest_is_told_and_the_one_before_is_taken(
+def test_resume_names_a_damaged_latest_and_takes_the_one_before(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run / "latest.safetensors"
@@ -145,7 +147,7 @@ def test_a_new_run_begins_with_the_weights_of_another(run: Path) -> None:
         for name, part in begun.tensors.items():
             if name.startswith("policy/"):  # nothing was learnt: the step size is 0
                 assert torch.equal(part, old[name])
-        assert begun.facts["iteration"] == 1
+        assert begun.values["iteration"] == 1
         shutil.rmtree(new)
 
 

@@ -1,4 +1,4 @@
-"""Self-play around an env: for a run that asks for it, and for a policy against its past."""
+"""Set up self-play: for a run with `self_play`, and for a policy against the pool of its run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import nn
 
 from pufferlib.config import TrainConfig
 from pufferlib.distributed.world import ALONE, World
+from pufferlib.env import Wrapper
 from pufferlib.errors import CheckpointError, UsageError, one_line
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay.env import SelfPlay
@@ -19,9 +20,9 @@ from pufferlib.vectorization import VectorEnv
 def as_self_play(
     env: VectorEnv, settings: Mapping[str, Any], world: World = ALONE, before: Any = None
 ) -> VectorEnv:
-    """Return the learner's half of `env` if the settings of a run ask for self-play, else `env`.
+    """Return the learner's side of `env` if `self_play` is set, else `env`.
 
-    `before` is the env whose place it takes: its pool and ratings go on.
+    `before` is the env that it replaces, whose pool and ratings it keeps.
     """
     config = TrainConfig.from_dict(settings)
     own = self_play_of(env)
@@ -42,7 +43,7 @@ def as_self_play(
 
 def self_play_of(env: Any) -> SelfPlay | None:
     """Return the SelfPlay that `env` is or wraps, if any."""
-    inside = env if isinstance(env, SelfPlay) else getattr(env, "unwrapped", None)
+    inside = env.unwrapped if isinstance(env, Wrapper) else env
     return inside if isinstance(inside, SelfPlay) else None
 
 
@@ -53,26 +54,28 @@ def against_past(
     normalise: Normalise | None = None,
     seed: int = 0,
 ) -> SelfPlay:
-    """Return one side of `env` with the pool of a checkpoint as the other: to see who is better.
+    """Return one side of `env`, against the pool of a checkpoint.
 
-    Ratings stay as they are. Where the checkpoint has no pool, the other side is `policy` itself.
+    Ratings do not change. Where the checkpoint has no pool, the opponent is `policy` itself.
     """
     tensors = checkpoint.under(saved.tensors, "self_play/")
     tensors.pop("rng", None)
     try:
-        facts = {"rating": START_RATING, "pool": [], **saved.facts.get("self_play", {})}
+        values = {"rating": START_RATING, "pool": [], **saved.values.get("self_play", {})}
         own = SelfPlay(
             env,
-            pool_size=max(1, len(facts["pool"])),
-            interval=2**62,  # nobody joins
+            pool_size=max(1, len(values["pool"])),
+            interval=2**62,  # no policy is added
             latest_share=0.0,
             rated=False,
         )
-        own.load_pool(tensors, {**facts, "seed": seed}, policy, normalise)
+        own.load_pool(tensors, {**values, "seed": seed}, policy, normalise)
     except UsageError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = one_line(f"{type(error).__name__}: {error}", 200)
-        raise CheckpointError(f"the pool of the checkpoint is malformed: {reason}") from error
+        raise CheckpointError(
+            f"the checkpoint has an invalid pool of past policies: {reason}"
+        ) from error
     own.note_policy(policy, 0, normalise)
     return own

@@ -38,7 +38,7 @@ struct PufVec {
     float *returns, *final_returns;  // [slots] running; of the episode that ended last
     int32_t *lengths, *final_lengths;
     float* final_metrics;  // [slots, metrics] of the episode that ended last
-    const int32_t* bound_actions;
+    int32_t* bound_actions;
     uint8_t* candidate;        // room for one env: a state that is looked at before it is taken
     uint64_t seed, first_env;  // the number of env 0 in a larger vector, whose seeds count on
 };
@@ -402,6 +402,18 @@ static void step_block(PufVec* vec, int32_t block) {
     if (any_set(count, batch->terminals + first_slot, batch->truncations + first_slot))
         close_episodes(vec, &vec->blocks[block].stats, first_slot, first_slot + count);
 }
+
+int32_t puf_vec_num_blocks(const PufVec* vec) { return vec->num_blocks; }
+
+void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32_t* last) {
+    block_range(vec, block, first, last);
+    *first *= vec->batch.agents_per_env;
+    *last *= vec->batch.agents_per_env;
+}
+
+void puf_vec_step_block(PufVec* vec, int32_t block) { step_block(vec, block); }
+
+int32_t* puf_vec_action_rows(PufVec* vec) { return vec->bound_actions; }
 
 // ---- Reset and step -----------------------------------------------------------------------------
 

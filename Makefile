@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 EDITABLE := flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e
 EXTRAS := dev,plot,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray
-CORE := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/*.def csrc/envs/*.c) CMakeLists.txt pyproject.toml
+C_FILES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp')
+CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pyproject.toml
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
-C_FILES := $(wildcard csrc/*.c csrc/*.h csrc/*.cpp csrc/envs/*.c csrc/tests/*.c csrc/tests/*.h)
 
 .PHONY: help train test check format native bench wheel build extras clean
 

@@ -230,9 +230,9 @@ void puf_sample(const PufSlots* slots, int32_t agent);
 
 typedef struct PufEnvInfo {
     const char* name;
-    const char* doc;     // one line: what one does in it
-    const char* family;  // probes, classic, arcade, boards, many agents, motion, worlds
-    PufLayout layout;    // for the default params
+    const char* doc;    // one line: what one does in it
+    const char* group;  // probes, classic, arcade, boards, many agents, motion, worlds
+    PufLayout layout;   // for the default params
     void (*shape)(const void* env, PufLayout* layout);  // optional: the layout for these params
     bool own_samples;  // metrics are per agent: the core leaves sampling at an end to the env
     size_t env_bytes;
@@ -250,7 +250,7 @@ typedef struct PufEnvInfo {
 // core has checked params, tick, metrics and rows; `valid` looks at the rest of struct and arena.
 // What it lets through must be safe to step and draw for ever: indices inside of their arrays,
 // counters that cannot overflow, loops that end, floats that fit the integers they are turned into.
-// csrc/tests/test_restore.c tries to get past it.
+// csrc/tests/core/test_snapshot.c tries to get past it.
 
 // For envs whose state is safe whatever it holds.
 #define PUF_ANY_STATE(Type)              \

@@ -22,10 +22,15 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TransformedDistribution
 
 from pufferlib.errors import UsageError, did_you_mean
-from pufferlib.policies.distributions import Squash, middle_and_reach
-from pufferlib.policies.observations import Observations, policy_spaces, unflatten_observations
+from pufferlib.policies.observations import (
+    Observations,
+    leaf_of,
+    policy_spaces,
+    unflatten_observations,
+)
 from pufferlib.policies.recurrent import make_core
 from pufferlib.policies.recurrent_wrapper import RecurrentWrapper, feature_size
+from pufferlib.policies.squash import Squash, middle_and_reach
 from pufferlib.pytorch import layer_init
 from pufferlib.spaces import (
     Leaf,
@@ -323,10 +328,7 @@ class LeafEncoders(nn.Module):
         tree = unflatten_observations(observations, self.layout)
         parts = []
         for leaf, encoder in zip(self.layout.leaves, self.encoders, strict=True):
-            part = tree
-            for key in leaf.path:
-                part = part[key]
-            parts.append(encoder(part))
+            parts.append(encoder(leaf_of(tree, leaf)))
         features: Tensor = self.activation(torch.cat(parts, 1))
         return features
 
@@ -366,7 +368,9 @@ class VectorEncoder(nn.Linear):
         self.shape, self.scale = leaf.shape, UnitScale(leaf)
 
     def forward(self, observations: Tensor) -> Tensor:
-        numbers = self.scale(observations.reshape(-1, *self.shape).to(self.weight.dtype))
+        numbers = observations.to(self.weight.dtype)
+        if self.scale.is_needed:
+            numbers = self.scale(numbers.reshape(-1, *self.shape))
         return super().forward(numbers.reshape(-1, self.in_features))
 
 

@@ -78,7 +78,7 @@ class NativeInfo:
 
     name: str
     doc: str
-    family: str
+    group: str
     params: tuple[Param, ...]
     metrics: tuple[Metric, ...]
 
@@ -114,7 +114,7 @@ def _info(row: dict[str, Any]) -> NativeInfo:
         for field in row["params"]
     )
     metrics = tuple(Metric(field["name"], field["doc"]) for field in row["metrics"])
-    return NativeInfo(row["name"], row["doc"], row["family"], params, metrics)
+    return NativeInfo(row["name"], row["doc"], row["group"], params, metrics)
 
 
 def _parse_number(text: str) -> int | float | str:
@@ -387,13 +387,13 @@ def fresh_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
 
 
-# Recurrent cells over NumPy arrays, in place; what they take and give stands in csrc/cells.h
+# Recurrent operations on NumPy arrays, in place; csrc/nn/recurrent_ops.h documents their arguments
 lstm_forward, lstm_backward = _core.lstm_forward, _core.lstm_backward
 gru_forward, gru_backward = _core.gru_forward, _core.gru_backward
 mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
 
-Flags = _core.Flags  # turns in shared memory, see csrc/flags.h
-Loop = _core.Loop  # over Python envs, see csrc/loop.cpp
+Flags = _core.Flags  # turns in shared memory, see csrc/sync/flags.h
+EnvLoop = _core.EnvLoop  # over Python envs, see csrc/python/env_loop.cpp
 flags_bytes = _core.flags_bytes
 
 
@@ -407,31 +407,31 @@ def adopt_orphans() -> bool:
     return bool(_core.adopt_orphans())
 
 
-def handover(num_workers: int, work_seconds: float, turns: int) -> float:
+def futex_baseline(num_workers: int, work_seconds: float, turns: int) -> float:
     """Return the seconds of a median turn of bare processes, which wake each other by futex.
 
     Each of them works for `work_seconds` of a turn. A yardstick for steps of `Multiprocessing`
     where processes sleep: one call wakes all of them, in the order in which they slept.
     """
-    taken = int(_core.handover(num_workers, round(work_seconds * 1e9), turns))
+    taken = int(_core.futex_baseline(num_workers, round(work_seconds * 1e9), turns))
     if taken < 0:
         raise NativeError(f"{num_workers} processes could not be started, or one was killed.")
     return taken * 1e-9
 
 
-def meeting_bytes(size: int) -> int:
+def barrier_bytes(size: int) -> int:
     """Return the bytes of memory, shared and zero at first, in which `size` processes meet."""
-    return int(_core.meeting_bytes(size))
+    return int(_core.barrier_bytes(size))
 
 
-def meet(
+def barrier_wait(
     memory: NDArray[np.uint8], rank: int, size: int, turn: int, spins: int, timeout_ms: int
 ) -> bool:
     """Come to meeting number `turn` (1, 2, ...) and wait until all have; False after the time.
 
     Then, and after an interrupt, call it again. Other threads of this process run meanwhile.
     """
-    return bool(_core.meet(memory, rank, size, turn % 2**32, spins, timeout_ms))
+    return bool(_core.barrier_wait(memory, rank, size, turn % 2**32, spins, timeout_ms))
 
 
 def keep_memory() -> bool:

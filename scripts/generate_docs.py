@@ -34,7 +34,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 NOTICE = "<!-- Written by scripts/generate_docs.py: change the code it reads, then run it. -->"
 TABLE = re.compile(r"(<!-- generated: envs -->\n).*?(<!-- end -->)", re.DOTALL)
-FACTS = ("env", "family", "what one does", "observations", "actions", "agents", "score", "perf")
+FACTS = ("env", "group", "what one does", "observations", "actions", "agents", "score", "perf")
 MEASURED = ("steps/s, 1 core", "perf reached", "after")
 MEASURED_BEGIN, MEASURED_END = "<!-- measured -->", "<!-- end of measured -->"
 PICTURE_STEPS = {  # a game that looks under way
@@ -239,7 +239,7 @@ def _facts(info: NativeInfo) -> list[str]:
     with make(info.name, num_envs=1, num_workers=1) as vecenv:
         return [
             info.name,
-            info.family,
+            info.group,
             info.doc,
             _observations(vecenv),
             _actions(vecenv),

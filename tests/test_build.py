@@ -72,7 +72,7 @@ static void render(const NAME* env, PufCanvas* canvas) {
     puf_clear(canvas, PUF_INK);
 }
 PUF_ANY_STATE(NAME)
-PUF_ENV(NAME, NAME, .doc = "nothing", .family = "probes", .shape = shape,
+PUF_ENV(NAME, NAME, .doc = "nothing", .group = "probes", .shape = shape,
         .layout = {.agents = 2, .obs = PUF_BOX_F32(3), .actions = PUF_DISCRETE(2), .width = 8,
                    .height = 8});
 """

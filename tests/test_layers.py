@@ -16,8 +16,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pufferlib"
 # From the bottom up. A module may import from lower lines only; a folder counts as one module.
 LAYERS = [
     {"errors", "files"},
+    {"closing"},
     {"config", "spaces"},
-    {"batches", "buffers", "system"},
+    {"buffers", "system"},
     {"episodes"},
     {"env"},
     {"emulation", "native"},

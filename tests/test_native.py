@@ -15,7 +15,7 @@ from pufferlib.native import (
     NativeVec,
     env_seed,
     fresh_seed,
-    handover,
+    futex_baseline,
     infos,
 )
 
@@ -235,6 +235,6 @@ def test_env_seeds_differ_and_the_first_is_the_run_seed() -> None:
 
 
 def test_a_bare_hand_over_takes_as_long_as_its_work() -> None:
-    assert handover(2, 2e-3, 5) >= 2e-3
+    assert futex_baseline(2, 2e-3, 5) >= 2e-3
     with pytest.raises(ValueError, match="needs a worker and a turn"):
-        handover(0, 0.0, 1)
+        futex_baseline(0, 0.0, 1)

@@ -116,7 +116,7 @@ static bool valid(const Bandit* env) {
            env->last < env->arms && puf_finite(&env->pay, 1);
 }
 
-PUF_ENV(bandit, Bandit, .doc = "find the arm that pays best through noise", .family = "probes",
+PUF_ENV(bandit, Bandit, .doc = "find the arm that pays best through noise", .group = "probes",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},

@@ -326,8 +326,8 @@ static void shape(const void* self, PufLayout* layout) {
         layout->obs.shape[0] = NUM_FEATURES + num_bricks(env);
 }
 
-PUF_ENV(breakout, Breakout, .doc = "clear a wall of bricks with paddle and ball",
-        .family = "arcade", .shape = shape,
+PUF_ENV(breakout, Breakout, .doc = "clear a wall of bricks with paddle and ball", .group = "arcade",
+        .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(3),

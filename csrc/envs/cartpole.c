@@ -222,8 +222,7 @@ static void render(const CartPole* env, PufCanvas* canvas) {
     puf_textf(canvas, 10, 10, 2, PUF_PAPER, "STEP %d", (int)env->slots.tick);
 }
 
-PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart",
-              .family = "classic",
+PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart", .group = "classic",
               .layout = {.agents = 1,
                          .obs = PUF_BOX_F32(4),
                          .actions = PUF_DISCRETE(2),

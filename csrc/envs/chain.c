@@ -92,7 +92,7 @@ static bool valid(const Chain* env) {
            env->far_steps <= env->slots.tick;
 }
 
-PUF_ENV(chain, Chain, .doc = "walk past a small reward to a large one far away", .family = "probes",
+PUF_ENV(chain, Chain, .doc = "walk past a small reward to a large one far away", .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(2),

@@ -236,7 +236,7 @@ static void shape(const void* self, PufLayout* layout) {
     layout->agents = ((const Connect4*)self)->opponent == SELF ? 2 : 1;
 }
 
-PUF_ENV(connect4, Connect4, .doc = "drop stones; four in a line win", .family = "boards",
+PUF_ENV(connect4, Connect4, .doc = "drop stones; four in a line win", .group = "boards",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {CELLS}, .low = -1, .high = 1},

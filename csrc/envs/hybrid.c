@@ -109,7 +109,7 @@ static bool valid(const Hybrid* env) {
 }
 
 PUF_ENV(
-    hybrid, Hybrid, .doc = "choose a lane and aim at a height in one action", .family = "probes",
+    hybrid, Hybrid, .doc = "choose a lane and aim at a height in one action", .group = "probes",
     .layout = {
         .agents = 1,
         .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {4}, .low = -1, .high = 1},

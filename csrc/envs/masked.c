@@ -135,8 +135,8 @@ static bool valid(const Masked* env) {
            env->faults <= tick;
 }
 
-PUF_ENV(masked, Masked, .doc = "take the best of the few actions that are legal",
-        .family = "probes", .shape = shape,
+PUF_ENV(masked, Masked, .doc = "take the best of the few actions that are legal", .group = "probes",
+        .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = 0, .high = 1},
                    .actions = {.num_discrete = 1},

@@ -104,7 +104,7 @@ static void render(const Memory* env, PufCanvas* canvas) {
     puf_rect(canvas, margin, mid, at, thick, PUF_CYAN);
 }
 
-PUF_ENV(memory, Memory, .doc = "repeat a bit string after a delay", .family = "probes",
+PUF_ENV(memory, Memory, .doc = "repeat a bit string after a delay", .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(2),

@@ -104,7 +104,7 @@ static bool valid(const MultiAgent* env) {
 }
 
 PUF_ENV(multiagent, MultiAgent, .doc = "two agents, each with a rule and a reward of its own",
-        .family = "probes",
+        .group = "probes",
         .layout = {.agents = AGENTS,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(2),

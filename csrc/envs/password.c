@@ -88,7 +88,7 @@ static void shape(const void* self, PufLayout* layout) {
 static bool valid(const Password* env) { return env->slots.tick < env->length; }
 
 PUF_ENV(password, Password, .doc = "guess a fixed string; only the whole of it pays",
-        .family = "probes", .shape = shape,
+        .group = "probes", .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(2),

@@ -193,7 +193,7 @@ static void render(const Pong* env, PufCanvas* canvas) {
     }
 }
 
-PUF_ENV(pong, Pong, .doc = "win at table tennis against a scripted paddle", .family = "arcade",
+PUF_ENV(pong, Pong, .doc = "win at table tennis against a scripted paddle", .group = "arcade",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {8}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(3),

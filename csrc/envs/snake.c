@@ -475,7 +475,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(snake, Arena, .doc = "eat, grow and outlive many other snakes on one board",
-        .family = "arcade", .own_samples = true, .shape = shape,
+        .group = "arcade", .own_samples = true, .shape = shape,
         .layout = {.agents = 16,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = SELF},
                    .actions = PUF_DISCRETE(4)});

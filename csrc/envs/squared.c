@@ -115,7 +115,7 @@ static void shape(const void* self, PufLayout* layout) {
     layout->arena = (size_t)(side(env) * side(env));
 }
 
-PUF_ENV(squared, Squared, .doc = "visit every target on the border of a grid", .family = "probes",
+PUF_ENV(squared, Squared, .doc = "visit every target on the border of a grid", .group = "probes",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = 2},

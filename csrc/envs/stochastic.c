@@ -88,7 +88,7 @@ static bool valid(const Stochastic* env) {
     return env->slots.tick < env->length && env->ones >= 0 && env->ones <= env->slots.tick;
 }
 
-PUF_ENV(stochastic, Stochastic, .doc = "act at random with given odds", .family = "probes",
+PUF_ENV(stochastic, Stochastic, .doc = "act at random with given odds", .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(2),

@@ -101,7 +101,7 @@ static bool valid(const TMaze* env) {
            env->place <= env->length + 1;
 }
 
-PUF_ENV(tmaze, TMaze, .doc = "turn at the end as a sign at the start said", .family = "probes",
+PUF_ENV(tmaze, TMaze, .doc = "turn at the end as a sign at the start said", .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {4}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(3),

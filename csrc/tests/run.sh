@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Builds and runs the C tests under sanitizers.
 #
-#   csrc/tests/run.sh            every csrc/tests/test_*.c under ASan + UBSan; IN_TSAN under TSan
-#   csrc/tests/run.sh vec snake  only test_vec.c and test_snake.c
+#   csrc/tests/run.sh            every csrc/tests/*/test_*.c under ASan and UBSan; those of core/
+#                                and sync/ that use threads (IN_TSAN) under TSan too
+#   csrc/tests/run.sh vec snake  only core/test_vec.c and envs/test_snake.c
+#   csrc/tests/run.sh sync       only the tests in csrc/tests/sync/
 #
-# The core and the envs of envs.def are compiled once per sanitizer, into build/native/. A test of
-# an env includes that env's file; the copy under test gets another symbol than the one linked in.
-# JOBS (2) compilers run at once; CC (gcc) is the compiler; a test may take TEST_SECONDS (300).
+# All C files and the envs of envs.def are compiled once per sanitizer, into build/native/. An env's
+# test includes the env's C file; that copy gets a symbol of its own, next to the one linked in.
+# JOBS (2): parallel compilers; CC (gcc): the compiler; TEST_SECONDS (300): time limit of one test.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -23,7 +25,7 @@ declare -A SANITIZE=(
     [asan]="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
     [tsan]="-fsanitize=thread"
 )
-IN_TSAN=" pool vec flags meeting "
+IN_TSAN=" pool vec flags barrier "
 
 # Sanitizers lay out the address space themselves; some kernels randomise more than they allow for.
 FIXED=""
@@ -55,21 +57,22 @@ stale() {
     return 1
 }
 
-# One line "source<TAB>object" for each object of the core and the envs of a sanitizer.
+# Prints the path of a test's C file; $1 is its name.
+test_file() { find csrc/tests -name "test_$1.c"; }
+
+# Prints "source<TAB>object" for each C file to link; $1 is the sanitizer.
 objects() {
     local source name
-    for source in csrc/*.c csrc/nn/*.c; do
-        [ -e "$source" ] && printf '%s\t%s\n' "$source" "$BUILD/$1/core_$(basename "$source" .c).o"
-    done
-    for name in $(env_names); do
-        printf '%s\t%s\n' "csrc/envs/$name.c" "$BUILD/$1/env_$name.o"
+    for source in csrc/*.c csrc/{core,sync,nn}/*.c $(env_names | sed 's|.*|csrc/envs/&.c|'); do
+        name=${source#csrc/}
+        printf '%s\t%s\n' "$source" "$BUILD/$1/${name//\//_}.o"
     done
 }
 
 # Compiles what is out of date, then puts all of it into one archive.
 build_core() {
     local sanitizer=$1 source object headers
-    headers=(csrc/*.h csrc/envs.def csrc/tests/run.sh)
+    headers=(csrc/*.h csrc/*/*.h csrc/envs.def csrc/tests/run.sh)
     mkdir -p "$BUILD/$sanitizer"
     while IFS=$'\t' read -r source object; do
         stale "$object" "$source" "${headers[@]}" && printf '%s\0%s\0' "$source" "$object"
@@ -90,7 +93,7 @@ build_test() { # sanitizer, name
     local under_test=""
     [ -e "csrc/envs/$2.c" ] && under_test="-Dpuf_env_$2=puf_env_$2_under_test"
     # shellcheck disable=SC2086
-    $CC $FLAGS ${SANITIZE[$1]} $under_test "csrc/tests/test_$2.c" -o "$BUILD/$1/test_$2" \
+    $CC $FLAGS ${SANITIZE[$1]} $under_test "$(test_file "$2")" -o "$BUILD/$1/test_$2" \
         "$BUILD/$1/libpuffer.a" -lpthread -lm >"$BUILD/$1/test_$2.log" 2>&1
 }
 
@@ -112,18 +115,22 @@ run_test() { # sanitizer, name
     fi
 }
 
-names=("$@")
-if [ ${#names[@]} -eq 0 ]; then
-    for file in csrc/tests/test_*.c; do
+[ $# -gt 0 ] || set -- core sync nn envs
+names=()
+for argument in "$@"; do
+    if [ -d "csrc/tests/$argument" ]; then
+        files=(csrc/tests/"$argument"/test_*.c)
+    else
+        files=("$(test_file "$argument")")
+    fi
+    for file in "${files[@]}"; do
+        if ! [ -e "$file" ]; then
+            echo "unknown test: $argument must name a csrc/tests/*/test_<name>.c or a folder" >&2
+            exit 2
+        fi
         name=$(basename "$file" .c)
         names+=("${name#test_}")
     done
-fi
-for name in "${names[@]}"; do
-    if ! [ -e "csrc/tests/test_$name.c" ]; then
-        echo "test must be one of csrc/tests/test_*.c, but got $name" >&2
-        exit 2
-    fi
 done
 
 for sanitizer in asan tsan; do

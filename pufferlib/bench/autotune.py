@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pufferlib import config as configs
-from pufferlib.batches import BatchShape, fit
-from pufferlib.config import Config
+from pufferlib.config import BatchShape, Config, complete_options
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.files import write_atomically
 from pufferlib.native import NativeCreator
@@ -242,7 +241,8 @@ class _Training:
 
     def _shape(self, slots: int) -> BatchShape:
         """Return how a batch of a run on so many slots is cut."""
-        return fit(self._settings, slots, self._policy["recurrent"] != "none").shape
+        is_recurrent = self._policy["recurrent"] != "none"
+        return complete_options(self._settings, slots, is_recurrent).shape
 
     def _slots(self, num_envs: int) -> int:
         return num_envs * self._cost.num_agents // self._sides

@@ -99,7 +99,7 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
                 taken,
                 vecenv.num_envs,
                 vecenv.num_workers,
-                trainer.engine,
+                trainer.engine.name,
             )
     finally:
         torch.set_num_threads(before)

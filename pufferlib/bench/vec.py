@@ -327,7 +327,7 @@ def _bench_turn(num_envs: int, cost_us: int, workers: int, rounds: int) -> TurnR
         work = 1 / own(_calls(own, _ROUND_SECONDS))  # that the bare processes have to do
 
         def bare(calls: int) -> float:
-            return 1 / native.handover(workers, work, calls)
+            return 1 / native.futex_baseline(workers, work, calls)
 
         turn_us, work_us, bare_us = (1e6 / rate for rate in _best_of(rounds, [ours, own, bare]))
     turn_cost_us, bare_us = turn_us - work_us, bare_us - 1e6 * work

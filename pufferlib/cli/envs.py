@@ -141,7 +141,7 @@ def _list_envs() -> int:
             space = vecenv.observation_space
             rows.append(
                 [
-                    info.family,
+                    info.group,
                     name,
                     f"{space.dtype} {'x'.join(map(str, space.shape or ()))}",
                     _choices(action_layout(vecenv.action_space)),
@@ -149,7 +149,7 @@ def _list_envs() -> int:
                     info.doc,
                 ]
             )
-    print_table("environments", ["family", "name", "obs", "actions", "agents", "what"], rows)
+    print_table("environments", ["group", "name", "obs", "actions", "agents", "what"], rows)
     print("\nfamilies:")
     forms = {
         "ocean": ("NAME", "as above, in C; also ocean-NAME and puffer_NAME"),

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pufferlib import batches, runs
 from pufferlib import config as configs
+from pufferlib import runs
 from pufferlib.cli.arguments import Parser, check_output, env_id, is_given, make_vecenv, spell_flag
 from pufferlib.cli.fit import announce, first_sound, fit, num_slots
 from pufferlib.config import Config, Override
@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
     announce(config)
     with make_vecenv(config) as vecenv:
         check_batch(vecenv, config.train.batch_size)
-        batches.shape_of(config.train, num_slots(vecenv, config))
+        configs.batch_shape(config.train, num_slots(vecenv, config))
 
         def begin(trainer: PuffeRL) -> None:
             if paths:  # a run without any begins again, as it did then

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pufferlib import batches, runs
+from pufferlib import runs
 from pufferlib.cli.arguments import Parser, check_output, is_native, load_config, make_vecenv
 from pufferlib.cli.fit import announce, first_sound, fit, num_slots
-from pufferlib.config import Config
+from pufferlib.config import Config, complete_options
 from pufferlib.errors import PufferError, UsageError, quoted
 from pufferlib.runs import LOG
 from pufferlib.system import check_batch
@@ -35,13 +35,13 @@ def main(words: list[str]) -> int:
     if is_slow:
         announce(config)
     with make_vecenv(config) as vecenv:  # wrong params are told before torch is loaded
-        fitted = batches.fit(
+        completed = complete_options(
             config.chosen_train(), num_slots(vecenv, config), config.policy.recurrent != "none"
         )
-        check_batch(vecenv, fitted.config.batch_size)
-        if fitted.rounded is not None:
-            warnings.warn(fitted.rounded, UserWarning, stacklevel=1)
-        config = replace(config, train=fitted.config)
+        check_batch(vecenv, completed.config.batch_size)
+        if completed.warning is not None:
+            warnings.warn(completed.warning, UserWarning, stacklevel=1)
+        config = replace(config, train=completed.config)
         run, paths = _new_or_restarted(config)
         if not is_slow:
             announce(config)  # after all mistakes that need no torch

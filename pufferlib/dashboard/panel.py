@@ -1,4 +1,4 @@
-"""The panel: all numbers of a run in sections, at any width and height."""
+"""The panel: all metrics of a run in sections, at any width and height."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from pufferlib.dashboard.curves import draw_curve
-from pufferlib.dashboard.glyphs import (
+from pufferlib.dashboard.drawing import (
     CURVE,
     MARK,
     PLAIN,
@@ -19,30 +18,29 @@ from pufferlib.dashboard.glyphs import (
     STRONG,
     TITLE,
     Glyphs,
-    clean,
-)
-from pufferlib.dashboard.record import HEADLINES, Record
-from pufferlib.dashboard.rows import (
-    Row,
+    Line,
     bar,
-    bar_row,
+    bar_line,
     bottom_border,
+    clean,
     divider,
+    draw_curve,
     framed,
-    heading_row,
+    heading_line,
     pad,
     split,
     top_border,
-    value_row,
+    value_line,
 )
-from pufferlib.dashboard.spelling import (
+from pufferlib.dashboard.formatting import (
     format_count,
     format_duration,
     format_memory,
     format_value,
 )
+from pufferlib.dashboard.record import HEADLINES, Record
 
-MAX_WIDTH = 120  # wider rows are harder to read, not easier
+MAX_WIDTH = 120  # wider lines are harder to read
 
 TIME_SPANS = ("env", "forward", "store", "advantage", "update", "other")
 LEARNING = (
@@ -64,18 +62,21 @@ EPISODES = (
     ("episodes", "episodes"),
 )
 
-DrawRow = Callable[[int], Row]  # of a given width
+DrawLine = Callable[[int], Line]  # of a given width
 
 
 class Section(NamedTuple):
-    """One part of the panel: a heading and rows that are drawn at a given width."""
+    """A part of the panel: a heading, and functions that draw its lines at a given width."""
 
     heading: str
-    rows: list[DrawRow]
+    lines: list[DrawLine]
 
 
-def draw_panel(record: Record, glyphs: Glyphs, width: int, height: int) -> list[Row]:
-    """The panel in at most `height` rows of at most `width` cells; the curve gets the rest."""
+def draw_panel(record: Record, glyphs: Glyphs, width: int, height: int) -> list[Line]:
+    """Return the panel in at most `height` lines of at most `width` cells.
+
+    The curve takes the lines that the sections leave.
+    """
     width = min(width, MAX_WIDTH)
     if height < 4 or width < 24:
         return [pad([Segment(record.line())], width)] if height > 0 else []
@@ -89,60 +90,60 @@ def draw_panel(record: Record, glyphs: Glyphs, width: int, height: int) -> list[
         room = spare - wanted - 1
         if room < 1:
             break
-        num_rows = min(room, max(len(section.rows) for section in group))
-        body.append((group, num_rows))
-        spare -= num_rows + 1
+        num_lines = min(room, max(len(section.lines) for section in group))
+        body.append((group, num_lines))
+        spare -= num_lines + 1
 
-    rows = [_top(record, glyphs, width)]
-    rows.append(framed([_progress_row(record, glyphs, inner)], [inner], glyphs, " "))
+    lines = [_top(record, glyphs, width)]
+    lines.append(framed([_progress_line(record, glyphs, inner)], [inner], glyphs, " "))
     counters = _counter_cells(record)[: max(2, len(groups[0]))]
     widths = split(inner, len(counters))
     cells = [draw(width) for draw, width in zip(counters, widths, strict=True)]
-    rows.append(framed(cells, widths, glyphs, " "))
+    lines.append(framed(cells, widths, glyphs, " "))
     above: list[int] = []
-    for group, num_rows in body:
+    for group, num_lines in body:
         widths = split(inner, len(group))
-        rows.append(divider([section.heading for section in group], widths, above, glyphs))
-        for n in range(num_rows):
+        lines.append(divider([section.heading for section in group], widths, above, glyphs))
+        for n in range(num_lines):
             cells = []
             for section, cell_width in zip(group, widths, strict=True):
-                cells.append(_cell(section, n, num_rows, cell_width))
-            rows.append(framed(cells, widths, glyphs))
+                cells.append(_cell(section, n, num_lines, cell_width))
+            lines.append(framed(cells, widths, glyphs))
         above = widths
     if wanted and spare >= 2:
-        rows += _curve_rows(record, glyphs, inner, min(6, spare - 1), above)
+        lines += _curve_lines(record, glyphs, inner, min(6, spare - 1), above)
         above = []
-    return [*rows, bottom_border(width, above, glyphs)]
+    return [*lines, bottom_border(width, above, glyphs)]
 
 
-def _cell(section: Section, n: int, num_rows: int, width: int) -> Row:
-    hidden = len(section.rows) - num_rows
-    if hidden > 0 and n == num_rows - 1 and num_rows > 1:
+def _cell(section: Section, n: int, num_lines: int, width: int) -> Line:
+    hidden = len(section.lines) - num_lines
+    if hidden > 0 and n == num_lines - 1 and num_lines > 1:
         return [Segment(f"+ {hidden + 1} more", QUIET)]
-    return section.rows[n](width) if n < len(section.rows) else []
+    return section.lines[n](width) if n < len(section.lines) else []
 
 
-# ---- above the sections ----------------------------------------------------------------------
+# ---- Above the sections --------------------------------------------------------------------------
 
 
-def _top(record: Record, glyphs: Glyphs, width: int) -> Row:
+def _top(record: Record, glyphs: Glyphs, width: int) -> Line:
     name = clean(record.env_name, glyphs)
     title = [Segment(f"{MARK} puffer ", TITLE), Segment(f"{name} ", STRONG)]
-    return top_border(title, [clean(fact, glyphs) for fact in record.facts()], width, glyphs)
+    return top_border(title, [clean(tag, glyphs) for tag in record.tags()], width, glyphs)
 
 
-def _progress_row(record: Record, glyphs: Glyphs, width: int) -> Row:
+def _progress_line(record: Record, glyphs: Glyphs, width: int) -> Line:
     budget = record.budget()
     fraction = record.number("steps") / budget if budget > 0 else math.nan
     percent = f"{100 * min(1.0, fraction):.1f}%" if math.isfinite(fraction) else "-"
     eta = format_duration(record.number("eta"))
     tail = f"{percent:>7}  "
-    row = bar(fraction, max(4, width - len(tail) - 10), glyphs)
-    row += [Segment(tail, STRONG), Segment("eta", QUIET), Segment(eta.rjust(7), STRONG)]
-    return row
+    line = bar(fraction, max(4, width - len(tail) - 10), glyphs)
+    line += [Segment(tail, STRONG), Segment("eta", QUIET), Segment(eta.rjust(7), STRONG)]
+    return line
 
 
-def _counter_cells(record: Record) -> list[DrawRow]:
+def _counter_cells(record: Record) -> list[DrawLine]:
     steps, budget = record.number("steps"), record.budget()
     of = f" / {format_count(budget)}" if math.isfinite(budget) else ""
     counters = [
@@ -150,19 +151,19 @@ def _counter_cells(record: Record) -> list[DrawRow]:
         ("SPS", format_count(record.number("sps"))),
         ("uptime", format_duration(record.number("uptime"))),
     ]
-    return [partial(value_row, label, value, style=STRONG) for label, value in counters]
+    return [partial(value_line, label, value, style=STRONG) for label, value in counters]
 
 
-# ---- the sections ----------------------------------------------------------------------------
+# ---- Sections ------------------------------------------------------------------------------------
 
 
 def _groups(record: Record, glyphs: Glyphs, width: int) -> list[list[Section]]:
-    """The sections, side by side where the width allows it."""
-    episodes = Section("episodes", list(_episode_rows(record, glyphs)))
-    learning = Section("learning", list(_learning_rows(record)))
-    times, system = list(_time_rows(record, glyphs)), list(_system_rows(record, glyphs))
+    """Return the sections in groups that share lines, as many side by side as fit."""
+    episodes = Section("episodes", list(_episode_lines(record, glyphs)))
+    learning = Section("learning", list(_learning_lines(record)))
+    times, system = list(_time_lines(record, glyphs)), list(_system_lines(record, glyphs))
     if width >= 68:
-        heading = partial(heading_row, "system")
+        heading = partial(heading_line, "system")
         return [[episodes, learning, Section("time", [*times, heading, *system])]]
     if width >= 44:
         return [[episodes, learning], [Section("time", times), Section("system", system)]]
@@ -174,31 +175,31 @@ def _groups(record: Record, glyphs: Glyphs, width: int) -> list[list[Section]]:
     ]
 
 
-def _episode_rows(record: Record, glyphs: Glyphs) -> Iterator[DrawRow]:
+def _episode_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
     headlines = [key for key in HEADLINES if key in record.env_keys]
     others = [key for key in record.env_keys if key not in HEADLINES]
     named = [(key, clean(key[4:], glyphs), SCORE) for key in headlines]
     named += [(key, label, PLAIN) for key, label in EPISODES]
     named += [(key, clean(key[4:], glyphs), PLAIN) for key in others]
     for key, label, style in named:
-        yield partial(value_row, label, format_value(record.number(key)), style=style)
+        yield partial(value_line, label, format_value(record.number(key)), style=style)
 
 
-def _learning_rows(record: Record) -> Iterator[DrawRow]:
+def _learning_lines(record: Record) -> Iterator[DrawLine]:
     for key, label in LEARNING:
-        yield partial(value_row, label, format_value(record.number(key)))
+        yield partial(value_line, label, format_value(record.number(key)))
 
 
-def _time_rows(record: Record, glyphs: Glyphs) -> Iterator[DrawRow]:
+def _time_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
     total = sum(record.seconds.values())
     extra = [span for span in record.seconds if span not in TIME_SPANS]
     for span in (*TIME_SPANS, *extra):
         seconds = record.seconds.get(span, math.nan)
         fraction = seconds / total if total > 0 else math.nan
-        yield partial(bar_row, clean(span, glyphs), fraction, glyphs)
+        yield partial(bar_line, clean(span, glyphs), fraction, glyphs)
 
 
-def _system_rows(record: Record, glyphs: Glyphs) -> Iterator[DrawRow]:
+def _system_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
     for load, memory, name in (
         ("system/cpu", "system/memory", "cpu"),
         ("system/gpu", "system/gpu_memory", "gpu"),
@@ -207,22 +208,22 @@ def _system_rows(record: Record, glyphs: Glyphs) -> Iterator[DrawRow]:
             continue
         busy, used = record.number(load) / 100, format_memory(record.number(memory))
         label = "memory" if name == "cpu" else "gpu memory"
-        yield partial(bar_row, name, busy, glyphs)
-        yield partial(value_row, label, used)
+        yield partial(bar_line, name, busy, glyphs)
+        yield partial(value_line, label, used)
 
 
-def _curve_rows(
-    record: Record, glyphs: Glyphs, width: int, num_rows: int, above: list[int]
-) -> list[Row]:
+def _curve_lines(
+    record: Record, glyphs: Glyphs, width: int, num_lines: int, above: list[int]
+) -> list[Line]:
     label, history = record.curve()
     points = history.points()
     low, high = min(y for _, y in points), max(y for _, y in points)
     gutter = 8
     columns = width - gutter
-    drawn = draw_curve(points, columns, num_rows, low, high, glyphs)
-    marks = [format_value(high), *[""] * (num_rows - 2), format_value(low)][:num_rows]
-    rows = [divider([f"{label} over the run"], [width], above, glyphs)]
+    drawn = draw_curve(points, columns, num_lines, low, high, glyphs)
+    marks = [format_value(high), *[""] * (num_lines - 2), format_value(low)][:num_lines]
+    lines = [divider([f"{label} over the run"], [width], above, glyphs)]
     for mark, text in zip(marks, drawn, strict=True):
         cells = [Segment(mark.rjust(gutter - 1) + " ", QUIET), Segment(text, CURVE)]
-        rows.append(framed([cells], [width], glyphs))
-    return rows
+        lines.append(framed([cells], [width], glyphs))
+    return lines

@@ -1,17 +1,16 @@
-"""What a run has told so far: its latest numbers, and what is kept of the earlier ones."""
+"""The metrics of a run as the dashboard keeps them: the latest values, and curves of some."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from pufferlib.dashboard.curves import History
-from pufferlib.dashboard.spelling import format_count, format_duration, format_short
+from pufferlib.dashboard.formatting import format_count, format_duration, format_short
 
 TIME_DECAY = 0.8  # the time split is smoothed over about the last five iterations
-HEADLINES = ("env/elo", "env/score", "env/perf")  # what people look at first: shown so, in colour
+HEADLINES = ("env/elo", "env/score", "env/perf")  # the most important metrics: first, and in colour
 CURVES = (
-    ("env/elo", "elo"),  # of self-play, whose rewards are about even whatever is learnt
+    ("env/elo", "elo"),  # of self-play, where the mean reward stays near 0
     ("env/score", "score"),
     ("mean_reward", "mean reward"),
     ("env/perf", "perf"),
@@ -19,7 +18,7 @@ CURVES = (
 
 
 class Record:
-    """The numbers of a run, ready to be shown. `take` a log dict once an iteration."""
+    """The metrics of a run, ready to be shown. Call `take` with a log dict once per iteration."""
 
     def __init__(
         self,
@@ -33,7 +32,7 @@ class Record:
         self.env_name = env_name
         self.log: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (steps, uptime) of the first log
-        self.env_keys: dict[str, None] = {}  # an ordered set of all that were ever logged
+        self.env_keys: dict[str, None] = {}  # an ordered set of all keys logged so far
         self.seconds: dict[str, float] = {}  # by span, smoothed
         self.curves = {key: History() for key, _ in CURVES}
         self._num_parameters = num_parameters
@@ -42,7 +41,7 @@ class Record:
         self._total_steps = math.nan if total_steps is None else float(total_steps)
 
     def take(self, log: Mapping[str, float]) -> None:
-        """Take in one iteration's numbers. `log` is copied."""
+        """Record the metrics of one iteration. Copies `log`."""
         self.log = dict(log)
         steps = self.number("steps")
         if self.first is None:
@@ -58,31 +57,31 @@ class Record:
             curve.append(steps, self.number(key))
 
     def number(self, key: str) -> float:
-        """The latest value of `key`, NaN if it is missing or no number."""
+        """Return the latest value of `key`, NaN if it is missing or not a number."""
         try:
             return float(self.log[key])
         except (KeyError, TypeError, ValueError):
             return math.nan
 
     def budget(self) -> float:
-        """The steps that the run will take in all, NaN if nobody knows."""
+        """Return the total number of steps of the run, NaN if it has no budget."""
         logged = self.number("total_steps")
         return logged if math.isfinite(logged) else self._total_steps
 
     def curve(self) -> tuple[str, History]:
-        """The curve to show and its name: the first of CURVES that has points."""
+        """Return the curve to show and its name: the first of CURVES that has points."""
         for key, label in CURVES:
             if len(self.curves[key]):
                 return label, self.curves[key]
         return "mean reward", self.curves["mean_reward"]
 
-    def facts(self) -> list[str]:
-        """What stays the same: device, engine, size of the policy."""
-        facts = [self._device, self._engine, f"{format_count(self._num_parameters)} params"]
-        return [fact for fact in facts if fact]
+    def tags(self) -> list[str]:
+        """Return what stays the same in a run: device, engine, size of the policy."""
+        tags = [self._device, self._engine, f"{format_count(self._num_parameters)} params"]
+        return [tag for tag in tags if tag]
 
     def line(self) -> str:
-        """The latest numbers as one line of plain text."""
+        """Return the latest metrics as one line of plain text."""
         parts = [
             format_duration(self.number("uptime")),
             f"{format_count(self.number('steps'))} steps",
@@ -94,3 +93,47 @@ class Record:
                 parts.append(f"{key[4:]} {format_short(self.number(key))}")
         parts.append(f"kl {format_short(self.number('approx_kl'))}")
         return "  ".join(parts)
+
+
+class History:
+    """A curve over the whole run in bounded memory.
+
+    At `capacity` points, neighbours are averaged, and from then on each point stands for twice as
+    many samples. Non-finite samples are dropped.
+    """
+
+    def __init__(self, capacity: int = 256) -> None:
+        self.best = -math.inf
+        self.last = math.nan
+        self._capacity = capacity
+        self._points: list[tuple[float, float]] = []
+        self._stride = 1
+        self._pending: list[tuple[float, float]] = []
+
+    def append(self, step: float, value: float) -> None:
+        """Add one sample."""
+        if not (math.isfinite(step) and math.isfinite(value)):
+            return
+        self.best = max(self.best, value)
+        self.last = value
+        self._pending.append((step, value))
+        if len(self._pending) < self._stride:
+            return
+        self._points.append(_mean_point(self._pending))
+        self._pending.clear()
+        if len(self._points) >= self._capacity:
+            pairs = zip(self._points[::2], self._points[1::2], strict=False)
+            self._points = [_mean_point(pair) for pair in pairs]
+            self._stride *= 2
+
+    def points(self) -> list[tuple[float, float]]:
+        """Return (step, value) in the order of the samples, the newest included."""
+        return [*self._points, _mean_point(self._pending)] if self._pending else self._points[:]
+
+    def __len__(self) -> int:
+        return len(self._points) + bool(self._pending)
+
+
+def _mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    n = len(points)
+    return sum(x for x, _ in points) / n, sum(y for _, y in points) / n

@@ -1,4 +1,4 @@
-"""The end of a run: its curve with axes, its last numbers, its files, and what to type next."""
+"""The end of a run: its curve with axes, its final metrics, its files, and what to type next."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
-from pufferlib.dashboard.curves import History, draw_curve, round_ticks
-from pufferlib.dashboard.glyphs import CURVE, HEADING, QUIET, SCORE, STRONG, Glyphs, clean
+from pufferlib.dashboard.drawing import (
+    CURVE,
+    HEADING,
+    QUIET,
+    SCORE,
+    STRONG,
+    Glyphs,
+    Line,
+    clean,
+    draw_curve,
+    round_ticks,
+)
+from pufferlib.dashboard.formatting import format_count, format_duration, format_value
 from pufferlib.dashboard.panel import MAX_WIDTH
-from pufferlib.dashboard.record import CURVES, Record
-from pufferlib.dashboard.rows import Row
-from pufferlib.dashboard.spelling import format_count, format_duration, format_value
+from pufferlib.dashboard.record import CURVES, History, Record
 
 
 def draw_summary(
@@ -21,29 +30,29 @@ def draw_summary(
     width: int,
     paths: Mapping[str, str],
     commands: Sequence[str] = (),
-) -> list[Row]:
-    """The curve with axes, the final numbers, where the files are, and what to type next."""
+) -> list[Line]:
+    """Return the curve with axes, the final metrics, the files, and what to type next."""
     label, history = record.curve()
-    rows: list[Row] = []
+    lines: list[Line] = []
     if len(history) > 1:
-        rows += [[], *_plot(label, history.points(), min(width, MAX_WIDTH), glyphs)]
-    rows += [[], *_outcome(record, label, history)]
+        lines += [[], *_plot(label, history.points(), min(width, MAX_WIDTH), glyphs)]
+    lines += [[], *_outcome(record, label, history)]
     name_width = max((len(name) for name in paths), default=0)
     for name, path in paths.items():
-        rows.append(
+        lines.append(
             [
                 Segment(f"  {clean(name, glyphs).ljust(name_width)}  ", QUIET),
                 Segment(clean(str(path), glyphs)),
             ]
         )
     if commands:
-        rows.append([])
-    rows += [[Segment(f"  {clean(command, glyphs)}", STRONG)] for command in commands]
-    return rows
+        lines.append([])
+    lines += [[Segment(f"  {clean(command, glyphs)}", STRONG)] for command in commands]
+    return lines
 
 
-def _outcome(record: Record, label: str, history: History) -> list[Row]:
-    numbers: Row = [Segment(f"  {label} ", QUIET), Segment(format_value(history.last), SCORE)]
+def _outcome(record: Record, label: str, history: History) -> list[Line]:
+    numbers: Line = [Segment(f"  {label} ", QUIET), Segment(format_value(history.last), SCORE)]
     if len(history) > 1:
         numbers += [Segment("  best ", QUIET), Segment(format_value(history.best), SCORE)]
     for key, name in CURVES:
@@ -65,8 +74,8 @@ def _outcome(record: Record, label: str, history: History) -> list[Row]:
     ]
 
 
-def _plot(label: str, points: list[tuple[float, float]], width: int, glyphs: Glyphs) -> list[Row]:
-    """The curve over steps, with labelled axes. Marks stand at the upper edge of their row."""
+def _plot(label: str, points: list[tuple[float, float]], width: int, glyphs: Glyphs) -> list[Line]:
+    """Return the curve over steps with labelled axes. Marks are at the upper edge of their line."""
     values = [y for _, y in points]
     y_ticks = round_ticks(min(values), max(values), 5)
     low, high = y_ticks[0], y_ticks[-1]
@@ -80,11 +89,11 @@ def _plot(label: str, points: list[tuple[float, float]], width: int, glyphs: Gly
     if first <= 1.5 * (points[1][0] - points[0][0]):
         first = 0.0  # a first point after one iteration: the run, and so the axis, began at 0
 
-    rows: list[Row] = [[Segment(" " * (gutter - 1)), Segment(label, HEADING)]]
+    lines: list[Line] = [[Segment(" " * (gutter - 1)), Segment(label, HEADING)]]
     for n, text in enumerate(draw_curve(points, columns, height, low, high, glyphs, first)):
         mark = format_value(marks[n]).rjust(gutter - 2) if n in marks else " " * (gutter - 2)
         axis = glyphs.tees[1] if n in marks else glyphs.down
-        rows.append([Segment(f"{mark} {axis}", QUIET), Segment(text, CURVE)])
+        lines.append([Segment(f"{mark} {axis}", QUIET), Segment(text, CURVE)])
 
     axis_line, labels = [glyphs.across] * columns, [" "] * (gutter + columns)
     x_ticks = [x for x in round_ticks(first, last, max(3, columns // 14)) if first <= x <= last]
@@ -98,6 +107,6 @@ def _plot(label: str, points: list[tuple[float, float]], width: int, glyphs: Gly
             start = min(start, len(labels) - len(text))
         labels[start : start + len(text)] = text
     bottom = format_value(low).rjust(gutter - 2)
-    rows.append([Segment(f"{bottom} {glyphs.tees[4]}{''.join(axis_line)}", QUIET)])
-    rows.append([Segment("".join(labels).rstrip(), QUIET)])
-    return rows
+    lines.append([Segment(f"{bottom} {glyphs.tees[4]}{''.join(axis_line)}", QUIET)])
+    lines.append([Segment("".join(labels).rstrip(), QUIET)])
+    return lines

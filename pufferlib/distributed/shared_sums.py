@@ -44,7 +44,7 @@ class SharedSums:
         self._rank, self._size, self._timeout = rank, size, timeout
         self._spins = _SPINS if size <= usable_cores() else _SHORT_SPINS
         self._turn = 0
-        place = -(-native.meeting_bytes(size) // 64) * 64
+        place = -(-native.barrier_bytes(size) // 64) * 64
         self._slot_bytes = (_MOST_BYTES - place) // (2 * size) // 64 * 64
         total = place + 2 * size * self._slot_bytes
         path = from_first(_create(total) if rank == 0 else None)
@@ -82,7 +82,7 @@ class SharedSums:
         """Wait until all have written; raise where that cannot come."""
         self._turn += 1
         deadline = time.monotonic() + self._timeout
-        while not native.meet(
+        while not native.barrier_wait(
             self._place, self._rank, self._size, self._turn, self._spins, _SLICE_MS
         ):
             for rank, pid in enumerate(self._pids):

@@ -35,7 +35,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.distributions import PolicyOutput, policy_output
 from pufferlib.policies.observations import (
     Observations,
     PolicySpaces,
@@ -43,14 +42,21 @@ from pufferlib.policies.observations import (
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.recurrent import State, map_state, reset_columns, reset_state
+from pufferlib.policies.outputs import PolicyOutput, policy_output
+from pufferlib.policies.recurrent import (
+    RecurrentState,
+    map_state,
+    reset_columns,
+    reset_state,
+    tensors_of,
+)
 from pufferlib.policies.two_part import decode_segments, is_in_halves, tie_cells
 
 
 def policy_step(
     policy: nn.Module,
     observations: Observations,
-    state: State,
+    state: RecurrentState,
     spaces: PolicySpaces,
     agent_ids: Tensor | None = None,
 ) -> PolicyOutput:
@@ -59,8 +65,11 @@ def policy_step(
     `agent_ids` `[B]` says which agent of its env each slot is; without it the rows must be those of
     whole envs in order.
     """
-    batch = first_tensor(observations).shape[0]
-    inputs = unflatten_observations(observations, spaces.observation)
+    inputs = observations
+    if spaces.observation.structured:
+        inputs = unflatten_observations(observations, spaces.observation)
+    is_rows = isinstance(observations, Tensor)
+    batch = len(observations if is_rows else first_tensor(observations))
     if agent_ids is None and _call_of(policy).agent_ids:
         agent_ids = _agents_in_order(batch, spaces, observations)
     result = _asked(policy, inputs, _to_policy(policy, state), agent_ids)
@@ -81,7 +90,7 @@ def policy_step(
 def policy_sequence(
     policy: nn.Module,
     observations: Observations,
-    state: State,
+    state: RecurrentState,
     resets: Tensor | None,
     spaces: PolicySpaces,
     agent_ids: Tensor | None = None,
@@ -97,9 +106,10 @@ def policy_sequence(
     `forward_sequence(obs, state, resets)` if it has one, which returns what `forward` does for
     `[S, T]`; through `decode_actions` if it has that, when no state is returned; else step by step.
     """
-    segments, horizon = first_tensor(observations).shape[:2]
+    is_rows = isinstance(observations, Tensor)
+    segments, horizon = (observations if is_rows else first_tensor(observations)).shape[:2]
     if not takes_state(policy):
-        flat = map_state(lambda x: x.flatten(0, 1), observations)
+        flat = observations.flatten(0, 1) if is_rows else map_state(_flatten_steps, observations)
         if _call_of(policy).agent_ids:
             if agent_ids is None:
                 agent_ids = _agents_in_order(segments, spaces, observations)
@@ -109,7 +119,7 @@ def policy_sequence(
     if _call_of(policy).two_halves:
         if actions is None:
             raise TypeError("a policy with `decode_actions` needs the actions that were taken")
-        rows = map_state(lambda x: x.flatten(0, 1), observations)
+        rows = map_state(_flatten_steps, observations)
         inputs = unflatten_observations(rows, spaces.observation)
         return decode_segments(module, inputs, actions, state, resets, spaces.action)
     if hasattr(module, "forward_sequence"):
@@ -216,7 +226,9 @@ def _takes_agent_ids(function: Any) -> bool:
     return "agent_ids" in inspect.signature(function).parameters
 
 
-def _asked(policy: nn.Module, inputs: Observations, state: State, agent_ids: Tensor | None) -> Any:
+def _asked(
+    policy: nn.Module, inputs: Observations, state: RecurrentState, agent_ids: Tensor | None
+) -> Any:
     """Return what the policy returns for one step."""
     call = _call_of(policy)
     named: dict[str, Any] = {"agent_ids": agent_ids} if call.agent_ids else {}
@@ -267,12 +279,16 @@ def _spelled(tree: Observations) -> str:
     return ", ".join(f"[{key!r}] {_spelled(part)}" for key, part in items)
 
 
+def _flatten_steps(part: Tensor) -> Tensor:
+    return part.flatten(0, 1)
+
+
 def _agents_in_order(count: int, spaces: PolicySpaces, observations: Observations) -> Tensor:
     slots = torch.arange(count, device=first_tensor(observations).device)
     return slots % spaces.num_agents
 
 
-def _joined(steps: list[PolicyOutput], state: State) -> PolicyOutput:
+def _joined(steps: list[PolicyOutput], state: RecurrentState) -> PolicyOutput:
     """Stack the outputs of T steps `[S, ...]` into one output `[S*T, ...]`."""
 
     def stacked(parts: list[Tensor | None]) -> Tensor | None:
@@ -295,22 +311,24 @@ def _joined(steps: list[PolicyOutput], state: State) -> PolicyOutput:
 _STATE_DIMS: WeakKeyDictionary[nn.Module, tuple[int, ...]] = WeakKeyDictionary()
 
 
-def _to_policy(policy: nn.Module, state: State) -> State:
+def _to_policy(policy: nn.Module, state: RecurrentState) -> RecurrentState:
     dims = None if state is None else _STATE_DIMS.get(unwrapped(policy))
     return state if dims is None or not any(dims) else _moved(state, dims, back=True)
 
 
-def _from_policy(policy: nn.Module, state: State, batch: int, inputs: Observations) -> State:
+def _from_policy(
+    policy: nn.Module, state: RecurrentState, batch: int, inputs: Observations
+) -> RecurrentState:
     module = unwrapped(policy)
     dims = _STATE_DIMS.get(module)
-    tensors = _tensors(state)
+    tensors = tensors_of(state)
     if dims is None or not _fits(tensors, dims, batch):
         dims = _batch_dims(policy, tensors, batch, inputs)
         _STATE_DIMS[module] = dims
     return _moved(state, dims, back=False) if any(dims) else state
 
 
-def _moved(state: State, dims: tuple[int, ...], back: bool) -> State:
+def _moved(state: RecurrentState, dims: tuple[int, ...], back: bool) -> RecurrentState:
     left = iter(dims)
 
     def move(part: Tensor) -> Tensor:
@@ -320,17 +338,6 @@ def _moved(state: State, dims: tuple[int, ...], back: bool) -> State:
         return part.movedim(0, dim).contiguous() if back else part.movedim(dim, 0)
 
     return map_state(move, state)
-
-
-def _tensors(state: State) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def keep(part: Tensor) -> Tensor:
-        found.append(part)
-        return part
-
-    map_state(keep, state)
-    return found
 
 
 def _fits(tensors: list[Tensor], dims: tuple[int, ...], batch: int) -> bool:
@@ -353,7 +360,7 @@ def _batch_dims(
         with torch.no_grad(), torch.random.fork_rng():
             nobody = torch.zeros(batch + 1, dtype=torch.int64, device=tensors[0].device)
             result = _asked(copy.deepcopy(unwrapped(policy)), one_more, None, nobody)
-        for found, part, other in zip(options, tensors, _tensors(result[-1]), strict=True):
+        for found, part, other in zip(options, tensors, tensors_of(result[-1]), strict=True):
             found[:] = [d for d in found if other.shape[d] != part.shape[d]]
     for found, part in zip(options, tensors, strict=True):
         if not found:

@@ -1,8 +1,8 @@
-"""Observation normalisation: running moments, and the scaling that a policy sees.
+"""Normalisation by running statistics: of what a policy sees, and of the rewards it learns from.
 
-Statistics move once an iteration, so that all of an iteration sees the same numbers; only in the
-first, which would have none, they move with every step. The policy is trained on what it was shown
-in the rollout. The buffers are all that a checkpoint needs.
+Statistics are updated once an iteration, so that all of an iteration sees the same numbers. Only in
+the first iteration, which would have none, those of observations are updated with every step. The
+policy is trained on what it was shown in the rollout. The buffers are all that a checkpoint needs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.errors import UsageError
-from pufferlib.policies.observations import unflatten_observations
+from pufferlib.policies.observations import leaf_of, unflatten_observations
 from pufferlib.spaces import Leaf, ObservationLayout
 
 CPU = torch.device("cpu")
 CLIP = 10.0  # standard deviations; larger observations and rewards are clipped
+RETURN_FLOOR = 0.01  # least deviation of returns: rewards grow a hundredfold at the most
 _EPSILON = 1e-8  # of the variance: a component that never moves stays finite
 
 
@@ -172,11 +173,7 @@ class ObservationNorm(nn.Module):
         return list(self.moments)  # type: ignore[arg-type]
 
     def _part(self, rows: Tensor, leaf: Leaf) -> Tensor:
-        part = unflatten_observations(rows, self._layout)
-        for key in leaf.path:
-            part = part[key]
-        view: Tensor = part
-        return view
+        return leaf_of(unflatten_observations(rows, self._layout), leaf)
 
     def _refresh(self) -> None:
         pairs = zip(self._leaves, self._all_moments(), self._noted, strict=True)
@@ -191,3 +188,53 @@ class ObservationNorm(nn.Module):
                 _, mean, var = moments.over_processes(noted.count, mean, var)
         factor = (var + _EPSILON).rsqrt()
         return mean.to(dtype).view(leaf.shape), factor.to(dtype).view(leaf.shape)
+
+
+class RewardNorm(nn.Module):
+    """Divides rewards by the standard deviation of the discounted return, and cuts them to +-CLIP.
+
+    The return is a slot's running sum, `R_t = gamma * R_{t-1} + r_t`, which starts again with each
+    episode. No mean is subtracted: that would turn a reward into a punishment. The deviation counts
+    as at least RETURN_FLOOR, so the first reward after a long time without any is not blown up.
+    """
+
+    returns: Tensor
+
+    def __init__(
+        self, num_slots: int, gamma: float, device: torch.device, world: World = ALONE
+    ) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.moments = Moments(1, device, world)
+        self.register_buffer("returns", torch.zeros(num_slots, device=device))
+
+    @torch.no_grad()
+    def forward(self, rewards: Tensor) -> Tensor:
+        """Return rewards of any shape, scaled."""
+        factor = self.moments.var.clamp(min=RETURN_FLOOR**2).rsqrt().to(rewards.dtype)
+        return (rewards * factor).clamp_(-CLIP, CLIP)
+
+    @torch.no_grad()
+    def update(
+        self,
+        rewards: Tensor,
+        ends: Tensor,
+        masks: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> None:
+        """Learn from the next rewards `[N, T]` of every slot; `ends` is true where episodes end.
+
+        With `slots` `[N]` the rows are those of some slots only, each named once.
+        """
+        if masks is not None:
+            rewards = rewards.where(masks, 0.0)
+        goes_on = self.gamma * (~ends.t()).to(rewards.dtype).contiguous()
+        last = self.returns if slots is None else self.returns[slots]
+        sums = rewards.t().clone(memory_format=torch.contiguous_format)  # a row for each step
+        for now, factor in zip(sums, goes_on, strict=True):
+            now += last
+            last = now * factor
+        sums = sums.t().reshape(-1, 1)
+        self.moments.update(sums, None if masks is None else masks.reshape(-1))
+        last = last.where(last.isfinite(), 0.0)
+        self.returns[slice(None) if slots is None else slots] = last

@@ -141,6 +141,14 @@ def _tree(parts: list[tuple[tuple[str | int, ...], Tensor]]) -> Any:
     return tuple(built.values()) if isinstance(parts[0][0][0], int) else built
 
 
+def leaf_of(tree: Observations, leaf: Leaf) -> Tensor:
+    """Return the part of a leaf, [..., *leaf.shape]."""
+    for key in leaf.path:
+        tree = tree[key]
+    part: Tensor = tree
+    return part
+
+
 def first_tensor(tree: Any) -> Tensor:
     while not isinstance(tree, Tensor):
         tree = next(iter(tree.values() if isinstance(tree, Mapping) else tree))

@@ -24,13 +24,13 @@ from pufferlib.policies.recurrent_ops import (
     mingru_sequence,
 )
 
-State: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
+RecurrentState: TypeAlias = Any  # a tensor [B, ...], nested tuples, lists or dicts of such, or None
 
 
 # --- states ---------------------------------------------------------------------------------------
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+def map_state(function: Callable[[Tensor], Tensor], state: RecurrentState) -> RecurrentState:
     """Apply `function` to every tensor of a state and keep its form; None stays None."""
     if isinstance(state, Tensor):
         return function(state)
@@ -48,7 +48,19 @@ def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
     )
 
 
-def reset_state(state: State, resets: Tensor) -> State:
+def tensors_of(state: RecurrentState) -> list[Tensor]:
+    """Return the tensors of a recurrent state of any form, in order."""
+    found: list[Tensor] = []
+
+    def keep(part: Tensor) -> Tensor:
+        found.append(part)
+        return part
+
+    map_state(keep, state)
+    return found
+
+
+def reset_state(state: RecurrentState, resets: Tensor) -> RecurrentState:
     """Zero the rows of a state where `resets` `[B]` is true: a new episode remembers nothing."""
     resets = resets.bool()
 
@@ -82,13 +94,13 @@ class RecurrentCore(nn.Module):
 
     hidden_size: int
 
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Return outputs `[B, hidden_size]` for features `[B, F]`, and the next state."""
         raise NotImplementedError
 
     def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
         """Return outputs `[S, T, hidden_size]` for features `[S, T, F]`, and the last state."""
         raise NotImplementedError
 
@@ -121,7 +133,7 @@ class LSTM(RecurrentCore):
         with torch.no_grad():  # remember at first (Jozefowicz et al. 2015); gates are i, f, g, o
             input_bias[hidden_size : 2 * hidden_size] = 1
 
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         weights = self.lstm.all_weights[0]
         hidden, cell = _started_pair(state, features, self.hidden_size)
         if torch.is_grad_enabled():
@@ -132,8 +144,8 @@ class LSTM(RecurrentCore):
         return hidden, (hidden, cell)
 
     def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
         hidden, cell = _started_pair(state, features, self.hidden_size)
         by_time = features.transpose(0, 1)
@@ -156,7 +168,7 @@ class GRU(RecurrentCore):
         nn.init.zeros_(input_bias)
         nn.init.zeros_(hidden_bias)
 
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         weights = self.gru.all_weights[0]
         hidden = _started(state, features, self.hidden_size)
         if torch.is_grad_enabled():
@@ -167,8 +179,8 @@ class GRU(RecurrentCore):
         return hidden, hidden
 
     def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
         hidden = _started(state, features, self.hidden_size)
         projected = F.linear(features.transpose(0, 1), input_weight, input_bias)
@@ -197,14 +209,14 @@ class MinGRU(RecurrentCore):
         with torch.no_grad():
             self.project.bias[:hidden_size] = -torch.linspace(0, math.log(64), hidden_size)
 
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         gate, candidate = self.project(features).chunk(2, -1)
         hidden = torch.lerp(_started(state, features, self.hidden_size), candidate, gate.sigmoid())
         return self._readout(features, hidden), hidden
 
     def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
         start = _started(state, features, self.hidden_size)
         hidden = mingru_sequence(self.project(features), start, resets)
         return self._readout(features, hidden), hidden[:, -1]
@@ -246,7 +258,7 @@ class Transformer(RecurrentCore):
         )
         self.norm = nn.LayerNorm(hidden_size)
 
-    def step(self, features: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         keys, values, filled = self._started(state, features)
         distance = torch.arange(self.past, -1, -1, device=features.device)
         visible = (distance <= filled.unsqueeze(1)).unsqueeze(1)  # [B, 1, past + 1]
@@ -255,8 +267,8 @@ class Transformer(RecurrentCore):
         return x.squeeze(1), (keys, values, filled)
 
     def sequence(
-        self, features: Tensor, state: State, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
         segments, horizon = features.shape[:2]
         keys, values, filled = self._started(state, features)
         now = torch.arange(self.past, self.past + horizon, device=features.device).unsqueeze(1)
@@ -285,7 +297,7 @@ class Transformer(RecurrentCore):
         )
         return self.norm(x), keys, values
 
-    def _started(self, state: State, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _started(self, state: RecurrentState, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if state is not None:
             keys, values, filled = state
             return keys, values, filled
@@ -360,14 +372,14 @@ def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
     return layer
 
 
-def _started(state: State, features: Tensor, width: int) -> Tensor:
+def _started(state: RecurrentState, features: Tensor, width: int) -> Tensor:
     if state is None:
         return features.new_zeros(features.shape[0], width)
     hidden: Tensor = state
     return hidden
 
 
-def _started_pair(state: State, features: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _started_pair(state: RecurrentState, features: Tensor, width: int) -> tuple[Tensor, Tensor]:
     if state is None:
         zeros = features.new_zeros(features.shape[0], width)
         return zeros, zeros

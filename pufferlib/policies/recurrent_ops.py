@@ -2,8 +2,8 @@
 
 An unrolled loop leaves ten small operations a step for the backward pass, and a product for the
 gradient of the weights in each. Written out, the weights take one product for all steps, and what
-lies between the products is one pass over memory in C (csrc/cells.c) on the CPU; torch's own
-operations, the slow and obvious twin, do it elsewhere and in other precisions. Time comes first
+lies between the products is one pass over memory in C (csrc/nn/recurrent_ops.c) on the CPU; torch's
+own operations, the slow and obvious twin, do it elsewhere and in other precisions. Time comes first
 here, `[T, S, ...]`. `kept` `[T, S, 1]` is 0 where a step begins an episode and 1 elsewhere.
 """
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
 from pufferlib.policies.calling import is_mismatch, mismatch
-from pufferlib.policies.distributions import described
 from pufferlib.policies.observations import (
     Observations,
     first_tensor,
@@ -17,7 +16,8 @@ from pufferlib.policies.observations import (
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.recurrent import LSTM, RecurrentCore, State, map_state
+from pufferlib.policies.outputs import described
+from pufferlib.policies.recurrent import LSTM, RecurrentCore, RecurrentState, map_state
 from pufferlib.policies.two_part import is_in_halves
 from pufferlib.spaces import ObservationLayout
 
@@ -38,7 +38,7 @@ class RecurrentWrapper(nn.Module):
         self.policy: Any = policy
         self.core = core
 
-    def forward(self, observations: Observations, state: State = None) -> tuple[Any, ...]:
+    def forward(self, observations: Observations, state: RecurrentState = None) -> tuple[Any, ...]:
         features = getattr(self.policy, self._encode)(observations)
         if torch.is_autocast_enabled(features.device.type):
             with torch.autocast(features.device.type, enabled=False):
@@ -48,7 +48,7 @@ class RecurrentWrapper(nn.Module):
         return (*getattr(self.policy, self._decode)(outputs), state)
 
     def forward_sequence(
-        self, observations: Observations, state: State, resets: Tensor | None
+        self, observations: Observations, state: RecurrentState, resets: Tensor | None
     ) -> tuple[Any, ...]:
         """Take observations `[S, T, ...]`; return outputs `[S*T, ...]` and a state `[S, ...]`."""
         segments, horizon = first_tensor(observations).shape[:2]

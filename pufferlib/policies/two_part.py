@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.distributions import PolicyOutput, described, policy_output
-from pufferlib.policies.recurrent import State, map_state
+from pufferlib.policies.outputs import PolicyOutput, described, policy_output
+from pufferlib.policies.recurrent import RecurrentState, map_state
 from pufferlib.spaces import ActionLayout
 
 _LAYERS: dict[Any, Any] = {nn.LSTMCell: nn.LSTM, nn.GRUCell: nn.GRU, nn.RNNCell: nn.RNN}
@@ -79,7 +79,7 @@ def decode_segments(
     policy: Any,
     observations: Any,
     actions: Tensor,
-    state: State,
+    state: RecurrentState,
     resets: Tensor | None,
     layout: ActionLayout,
 ) -> PolicyOutput:
@@ -138,7 +138,7 @@ def _cut(segments: int, horizon: int, resets: Tensor | None, device: torch.devic
     return groups
 
 
-def _before(state: State, pieces: _Pieces, horizon: int) -> State:
+def _before(state: RecurrentState, pieces: _Pieces, horizon: int) -> RecurrentState:
     """Return the state before each piece: that of its segment, or zeros for a new episode."""
     segment = pieces.cells[0] // horizon
 
@@ -149,7 +149,7 @@ def _before(state: State, pieces: _Pieces, horizon: int) -> State:
     return map_state(chosen, state)
 
 
-def _decode(policy: Any, observations: Any, actions: Tensor, state: State) -> Any:
+def _decode(policy: Any, observations: Any, actions: Tensor, state: RecurrentState) -> Any:
     """Call `decode_actions` with the state as the other half gives it, or as nn.LSTM wants it."""
     if state is None:
         return policy.decode_actions(observations, actions, None)

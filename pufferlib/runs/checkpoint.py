@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from pufferlib.errors import CheckpointError, one_line, quoted
 from pufferlib.files import open_regular, write_atomically
-from pufferlib.policies.recurrent import State
+from pufferlib.policies.recurrent import RecurrentState
 
 T = TypeVar("T")
 
@@ -334,7 +334,7 @@ def check_rng(state: Tensor) -> None:
         raise CheckpointError("a random state must be one of a generator, but is not.")
 
 
-def pack(state: State, prefix: str) -> tuple[Any, dict[str, Tensor]]:
+def pack(state: RecurrentState, prefix: str) -> tuple[Any, dict[str, Tensor]]:
     """Part a tree of tensors into a JSON outline, whose leaves are numbers, and its tensors."""
     tensors: dict[str, Tensor] = {}
 
@@ -352,11 +352,11 @@ def pack(state: State, prefix: str) -> tuple[Any, dict[str, Tensor]]:
     return outline(state), tensors
 
 
-def unpack(outline: Any, tensors: Mapping[str, Tensor], prefix: str) -> State:
+def unpack(outline: Any, tensors: Mapping[str, Tensor], prefix: str) -> RecurrentState:
     """Join again what `pack` parted; a CheckpointError if it cannot have made this outline."""
     leaves, nodes = itertools.count(), itertools.count()
 
-    def join(part: Any) -> State:
+    def join(part: Any) -> RecurrentState:
         if next(nodes) >= _MAX_OUTLINE:
             raise CheckpointError(f"a state must have at most {_MAX_OUTLINE} parts, but has more.")
         if part is None:
@@ -374,7 +374,7 @@ def unpack(outline: Any, tensors: Mapping[str, Tensor], prefix: str) -> State:
     return join(outline)
 
 
-def is_alike(one: State, other: State) -> bool:
+def is_alike(one: RecurrentState, other: RecurrentState) -> bool:
     """Return whether two trees have the same form, with tensors of the same kind and rows."""
     (outline, parts), (other_outline, other_parts) = pack(one, ""), pack(other, "")
     kinds, other_kinds = (

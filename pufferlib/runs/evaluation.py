@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from pufferlib.episodes import STANDINGS, EpisodeStats, info_at, metrics_of
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import in_eval_mode, policy_step
-from pufferlib.policies.distributions import env_actions, mode, sample
+from pufferlib.policies.acting import Actor, on_device
+from pufferlib.policies.calling import in_eval_mode
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import reset_state
 from pufferlib.runs.loading import LoadedPolicy, check_spaces, norm_of
@@ -68,9 +68,9 @@ def _play(
     on_frame: Callable[[NDArray[np.uint8]], None] | None,
     on_progress: Callable[[int], None] | None,
 ) -> dict[str, float]:
-    spaces = policy_spaces(env)
     device = next(policy.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
+    actor = Actor(policy, policy_spaces(env), device, normalise=normalise, generator=generator)
     stats, present = EpisodeStats(), np.zeros(env.num_agents, dtype=np.bool_)
     running, ticks = np.zeros(env.num_agents), np.zeros(env.num_agents, dtype=np.int64)
     returns: list[float] = []
@@ -87,26 +87,22 @@ def _play(
             picture = env.render(0)
             if picture is not None:
                 on_frame(picture)
-        observations = torch.from_numpy(batch.observations).to(device)
-        if normalise is not None:
-            observations = normalise(observations)
-        masks = env.action_masks
-        legal = None if masks is None else torch.from_numpy(masks).to(device)
+        masks = None if env.action_masks is None else on_device(env.action_masks, device)
         here = batch.masks.copy()
         present |= here
         ticks += here
-        output = policy_step(policy, observations, state, spaces)
-        if deterministic:
-            actions = mode(output, spaces.action, legal)
-        else:
-            drawn, _ = sample(output, spaces.action, legal, generator)
-            actions = env_actions(output, spaces.action, drawn)
-        env.send(actions.cpu().numpy())
+        decision = actor.act(
+            actor.observe(batch.observations),
+            state,
+            action_masks=masks,
+            deterministic=deterministic,
+        )
+        env.send(decision.env_actions.cpu().numpy())
         batch = env.recv()
         running += batch.rewards
         ended = batch.terminals | batch.truncations
         fresh = ended | (fresh & ~here)  # who left at an end must come back without a memory
-        state = output.state
+        state = decision.state
         if fresh.any():
             state = reset_state(state, torch.from_numpy(fresh).to(device))
         if ended.any():

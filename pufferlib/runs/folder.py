@@ -38,7 +38,8 @@ _MAX_CONFIG = 1 << 20  # bytes of a config.json
 class Saves(Protocol):
     """What a run needs of a trainer."""
 
-    iteration: int
+    @property
+    def iteration(self) -> int: ...
 
     def save_checkpoint(self, path: str | Path, metadata: Any = None) -> None: ...
 

@@ -7,29 +7,26 @@ can build it again. Nothing that a file names is imported: the user passes a pol
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from pufferlib import runs
 from pufferlib.config import PolicyConfig
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import in_eval_mode, policy_step, prepare_policy, unwrapped
-from pufferlib.policies.distributions import PolicyOutput, env_actions, mode, sample
+from pufferlib.policies.acting import Actor
+from pufferlib.policies.calling import prepare_policy, unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
-from pufferlib.policies.observations import PolicySpaces, observation_rows, policy_spaces
-from pufferlib.policies.recurrent import State
+from pufferlib.policies.observations import PolicySpaces, policy_spaces
+from pufferlib.policies.recurrent import RecurrentState
 from pufferlib.runs import checkpoint
 from pufferlib.runs.checkpoint import Checkpoint
 from pufferlib.spaces import Space, space_from_json, space_to_json
-
-Ask = Callable[[Tensor, State], PolicyOutput]  # one step of a policy: rows and its state
 
 _norms: weakref.WeakKeyDictionary[nn.Module, ObservationNorm] = weakref.WeakKeyDictionary()
 
@@ -67,60 +64,6 @@ def _rows_of(layout: Any) -> tuple[Any, ...]:
     return layout.shape, layout.dtype, leaves, bounds
 
 
-# ---- From observations to actions ----------------------------------------------------------------
-
-
-@torch.no_grad()
-def predict(
-    ask: Ask,
-    spaces: PolicySpaces,
-    device: torch.device,
-    observations: Any,
-    state: State,
-    deterministic: bool,
-    action_masks: Any,
-    *,
-    normalise: Callable[[Tensor], Tensor] | None = None,
-    generator: torch.Generator | None = None,
-    agent_ids: Sequence[Any] | None = None,
-) -> tuple[NDArray[Any], State]:
-    """Return actions for observations in any form that an env gives them in, and the next state."""
-    given = _rows(observations, spaces, agent_ids)
-    is_one = given.ndim == len(spaces.observation.shape)
-    rows = torch.as_tensor(given[None] if is_one else given, device=device)
-    if normalise is not None:
-        rows = normalise(rows)
-    legal = _legal(action_masks, len(rows), spaces, device)
-    output = ask(rows, state)
-    if deterministic:
-        actions = mode(output, spaces.action, legal)
-    else:
-        drawn, _ = sample(output, spaces.action, legal, generator)
-        actions = env_actions(output, spaces.action, drawn)
-    made = actions.cpu().numpy()
-    return (made[0, ...] if is_one else made), output.state
-
-
-def _rows(observations: Any, spaces: PolicySpaces, agent_ids: Sequence[Any] | None) -> NDArray[Any]:
-    layout = spaces.observation
-    if agent_ids and isinstance(observations, Mapping) and observations.keys() == set(agent_ids):
-        parts = [observation_rows(observations[id], layout) for id in agent_ids]
-        return np.stack(parts, 1).reshape(-1, *layout.shape)
-    return observation_rows(observations, layout)
-
-
-def _legal(
-    action_masks: Any, batch: int, spaces: PolicySpaces, device: torch.device
-) -> Tensor | None:
-    if action_masks is None:
-        return None
-    masks = np.asarray(action_masks, dtype=np.bool_)
-    width = spaces.action.mask_width
-    if masks.shape not in ((width,), (batch, width)):
-        raise UsageError(f"`action_masks` must have shape {(batch, width)}, but got {masks.shape}.")
-    return torch.as_tensor(masks, device=device).expand(batch, width)
-
-
 class LoadedPolicy(nn.Module):
     """A policy from a checkpoint, ready to play: what `load` returns.
 
@@ -145,31 +88,18 @@ class LoadedPolicy(nn.Module):
     def predict(
         self,
         observations: Any,
-        state: State = None,
+        state: RecurrentState = None,
         deterministic: bool = True,
         action_masks: Any = None,
-    ) -> tuple[NDArray[Any], State]:
+    ) -> tuple[NDArray[Any], RecurrentState]:
         """Return actions and the next state, as `PuffeRL.predict` does for the same arguments.
 
         Without `deterministic`, actions are drawn by torch's global generator.
         """
 
-        def ask(rows: Tensor, state: State) -> PolicyOutput:
-            with in_eval_mode(self.policy):
-                return policy_step(self.policy, rows, state, self.spaces)
-
         device = next(self.policy.parameters()).device
-        norm = self.observation_norm
-        return predict(
-            ask,
-            self.spaces,
-            device,
-            observations,
-            state,
-            deterministic,
-            action_masks,
-            normalise=norm,
-        )
+        actor = Actor(self.policy, self.spaces, device, normalise=self.observation_norm)
+        return actor.predict(observations, state, deterministic, action_masks)
 
 
 # ---- What a checkpoint says of its policy, and back ----------------------------------------------

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from pufferlib.distributed.world import SlotGenerator, World
 from pufferlib.errors import CheckpointError
+from pufferlib.policies.acting import decide
 from pufferlib.policies.calling import policy_step
-from pufferlib.policies.distributions import PolicyOutput, Squash, env_actions, sample
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.recurrent import State, map_state, reset_state
+from pufferlib.policies.outputs import PolicyOutput
+from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
+from pufferlib.policies.squash import Squash
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay.pool import Member
 
@@ -27,7 +29,7 @@ class Opponents:
     `move_to` must be called first.
     """
 
-    memory: State = None  # a row for each slot
+    memory: RecurrentState = None  # a row for each slot
     rng: SlotGenerator | None = None  # of their actions
 
     def __init__(self, spaces: PolicySpaces, agents: NDArray[np.intp]) -> None:
@@ -73,23 +75,22 @@ class Opponents:
         self.memory = _joined_states([output.state for output in outputs], back)
         masks = None if legal is None else torch.from_numpy(legal).to(device)
         if all(_is_plain(output) for output in outputs):
-            return self._drawn(_joined_outputs(outputs, back), masks).cpu().numpy()
-        drawn = [
-            self._drawn(output, None if masks is None else masks[rows[span]])
+            return self._decide(_joined_outputs(outputs, back), masks).cpu().numpy()
+        decided = [
+            self._decide(output, None if masks is None else masks[rows[span]])
             for output, span in zip(outputs, spans, strict=True)
         ]
-        return torch.cat(drawn)[back].cpu().numpy()
+        return torch.cat(decided)[back].cpu().numpy()
 
-    def _drawn(self, output: PolicyOutput, legal: Tensor | None) -> Tensor:
-        actions, _ = sample(output, self._spaces.action, legal, self.rng)
-        return env_actions(output, self._spaces.action, actions)
+    def _decide(self, output: PolicyOutput, action_masks: Tensor | None) -> Tensor:
+        return decide(output, self._spaces.action, action_masks, self.rng).env_actions
 
     def forget(self, slots: NDArray[np.bool_]) -> None:
         """Let slots begin without a memory."""
         if self.memory is not None and slots.any():
             self.memory = reset_state(self.memory, torch.from_numpy(slots).to(self._agents.device))
 
-    def load_memory(self, memory: State, observations: NDArray[Any], like: Member) -> None:
+    def load_memory(self, memory: RecurrentState, observations: NDArray[Any], like: Member) -> None:
         """Take over a memory, which must be one that `like` can go on from."""
         memory = map_state(lambda part: part.to(self._agents.device), memory)
         if memory is not None:
@@ -120,10 +121,10 @@ def _joined_outputs(outputs: list[PolicyOutput], back: Tensor) -> PolicyOutput:
     return PolicyOutput(value, logits, mean, std, transforms=outputs[0].transforms)
 
 
-def _joined_states(states: list[State], back: Tensor) -> State:
-    """Return the states of all opponents as one, in the order of the slots."""
+def _joined_states(states: list[RecurrentState], back: Tensor) -> RecurrentState:
+    """Return the recurrent states of all opponents as one, in the order of the slots."""
     if states[0] is None:
         return None
-    columns = zip(*(checkpoint.pack(state, "")[1].values() for state in states), strict=True)
+    columns = zip(*map(tensors_of, states), strict=True)
     joined = iter([torch.cat(column)[back] for column in columns])
     return map_state(lambda _: next(joined), states[0])

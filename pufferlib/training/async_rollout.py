@@ -1,41 +1,40 @@
-"""Rollouts of vector envs that hand over a part of their slots at a time, in any order.
+"""Rollouts of vector envs that hand over some of their slots at a time, in any order.
 
-Each slot fills a segment of its own in a stage; a whole segment moves to the rollout, and the slot
-begins its next one. The rollout is done when it is full. What is half-way then stays in the stage
-for the next one, so no slot ever waits for the slowest. Such a segment may hold steps of two
+Each slot fills a segment of its own in a stage. A complete segment moves to the rollout, and the
+slot begins its next one. The rollout ends when it is full. Incomplete segments stay in the stage
+for the next rollout, so no slot ever waits for the slowest. Such a segment may hold steps of two
 versions of the policy; each step keeps the log-probability it was taken with, which is what PPO's
 ratio needs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from pufferlib.batches import BatchShape
-from pufferlib.policies.calling import policy_step
-from pufferlib.policies.distributions import env_actions, sample
+from pufferlib.config import BatchShape
+from pufferlib.policies.acting import Actor, on_device
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.recurrent import State, map_state, reset_state
-from pufferlib.training.rollout import Carry, Rollout
+from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
+from pufferlib.training.rollout import Carry, Cells, Rollout, Scan, Steps, Targets
 
 if TYPE_CHECKING:
-    from pufferlib.policies.normalisation import ObservationNorm
     from pufferlib.training.profiling import Profiler
-    from pufferlib.vectorization import VectorEnv
+    from pufferlib.vectorization import Batch, VectorEnv
 
-_STEP_PARTS = ("observations", "actions", "logprobs", "values", "rewards", "final_values")
-_FLAG_PARTS = ("terminals", "truncations", "resets", "masks")
+_PARTS = ("observations", "actions", "logprobs", "values", "rewards", "final_values")
+_FLAGS = ("terminals", "truncations", "resets", "masks")
 
 
 class AsyncRollout(Rollout):
     """A rollout whose segments come from any slot: `slots[s]` is that of segment s.
 
-    To those who train on it, it looks like one stretch of as many slots as it has segments.
+    Training sees it as one stretch of as many slots as it has segments.
     """
 
     def __init__(
@@ -55,16 +54,30 @@ class AsyncRollout(Rollout):
         self.has_acted: NDArray[np.bool_] = np.zeros(num_slots, dtype=np.bool_)
 
     def forget(self) -> None:
-        """Drop half-filled segments: the envs begin anew."""
         self.steps[:], self.has_acted[:] = 0, False
         self.stage.states = [None]
 
-    def waves(self) -> list[tuple[Tensor, Tensor]]:
+    def in_time(self) -> Iterator[Steps]:
+        for segments, slots in self._waves():
+            yield self._steps_of(segments, slots, None)
+
+    def scan_back(self, scan: Scan, ratios: Tensor | None = None) -> Targets:
+        targets = Targets(torch.zeros_like(self.values), torch.zeros_like(self.values))
+        following = torch.zeros(len(self.stage.values), device=self.values.device)
+        for segments, slots in reversed(self._waves()):
+            steps, after = self._steps_of(segments, slots, ratios), following[slots]
+            found, following[slots] = scan(steps, self.bootstrap[segments], after)
+            targets.advantages[segments], targets.returns[segments] = found
+        return targets
+
+    def origin(self, segment: int, t: int) -> tuple[int, int]:
+        return int(self.slots[segment]), t
+
+    def _waves(self) -> list[tuple[Tensor, Tensor]]:
         """Return (segments, their slots), in order of time; a slot occurs once in each."""
-        owners = self.slots.cpu().numpy()
         counts: dict[int, int] = {}
         waves: list[list[int]] = []
-        for segment, slot in enumerate(owners.tolist()):
+        for segment, slot in enumerate(self.slots.tolist()):
             wave = counts[slot] = counts.get(slot, -1) + 1
             if wave == len(waves):
                 waves.append([])
@@ -72,11 +85,23 @@ class AsyncRollout(Rollout):
         segments = [torch.tensor(wave, device=self.slots.device) for wave in waves]
         return [(rows, self.slots[rows]) for rows in segments]
 
+    def _steps_of(self, segments: Tensor, slots: Tensor, ratios: Tensor | None) -> Steps:
+        return Steps(
+            self.rewards[segments],
+            self.values[segments],
+            self.terminals[segments],
+            self.truncations[segments],
+            self.final_values[segments],
+            None if self.all_present else self.masks[segments],
+            None if ratios is None else ratios[segments],
+            slots,
+        )
+
     def keep(self, rows: Tensor, bootstrap: Tensor) -> None:
         """Move whole segments from the stage; `bootstrap` are the values that follow them."""
         into = slice(self.filled, self.filled + len(rows))
         stage = self.stage
-        for name in (*_STEP_PARTS, *_FLAG_PARTS):
+        for name in (*_PARTS, *_FLAGS):
             getattr(self, name)[into] = getattr(stage, name)[rows]
         if self.action_masks is not None and stage.action_masks is not None:
             self.action_masks[into] = stage.action_masks[rows]
@@ -94,132 +119,108 @@ class AsyncRollout(Rollout):
 
 @torch.no_grad()
 def collect_async(
-    vecenv: VectorEnv,
-    policy: nn.Module,
-    spaces: PolicySpaces,
-    rollout: AsyncRollout,
-    carry: Carry,
-    *,
-    generator: torch.Generator,
-    profiler: Profiler,
-    normalise: ObservationNorm | None = None,
+    env: VectorEnv, actor: Actor, rollout: AsyncRollout, carry: Carry, profiler: Profiler
 ) -> Carry:
-    """Fill `rollout` with the next whole segments; the rest is as for `rollout.collect`."""
+    """Fill `rollout` with the next complete segments; the rest is as for `rollout.collect`."""
     (batch,), state, resets = carry
-    device = rollout.values.device
+    stage, device = rollout.stage, actor.device
     in_forward, in_env, in_store = profiler("forward"), profiler("env"), profiler("store")
     rollout.filled = 0
     rollout.all_present = True
     while True:
         slots = batch.slots if isinstance(batch.slots, slice) else torch.from_numpy(batch.slots)
-        with in_forward:
-            observations = torch.from_numpy(batch.observations).to(device)
-            masks = torch.from_numpy(batch.masks).to(device)
-            if normalise is not None:
-                normalise.note(observations, masks)
-                normalise.end_step()
-                observations = normalise(observations)
-            before = map_state(lambda part: part[slots], state)  # noqa: B023 - used at once
-            agent_ids = rollout.stage.agent_ids[slots]
-            output = policy_step(policy, observations, before, spaces, agent_ids)
         with in_store:
-            bootstrap = output.value.float().where(masks, 0.0)
-            _keep_whole(rollout, batch.slots, bootstrap)
-        if rollout.filled == rollout.num_slots:
-            rollout.all_present = bool(rollout.masks.all())
-            return Carry((batch,), state, resets)
-        with in_store:
-            where, times = _cells(rollout, batch.slots, device)
-            stage = rollout.stage
-            if output.state is not None:
-                state = _started(state, output.state, stage.num_slots)
-                _note_starts(stage, state, batch.slots, rollout.steps)
-            stage.observations[where, times] = observations
-            stage.masks[where, times] = masks
-            stage.all_present = stage.all_present and bool(batch.masks.all())
-            stage.resets[where, times] = resets[slots]
+            masks = on_device(batch.masks, device)
+            observations = actor.observe(batch.observations, masks, ends_step=True)
             action_masks = None
-            if stage.action_masks is not None:
-                given = vecenv.action_masks
-                assert given is not None
-                action_masks = torch.from_numpy(given[batch.slots]).to(device)
-                stage.action_masks[where, times] = action_masks
+            if env.action_masks is not None:
+                action_masks = on_device(env.action_masks[batch.slots], device)
         with in_forward:
-            actions, logprobs = sample(output, spaces.action, action_masks, generator)
+            decision = actor.act(
+                observations,
+                map_state(lambda part: part[slots], state),  # noqa: B023 - used at once
+                action_masks=action_masks,
+                agent_ids=stage.agent_ids[slots],
+            )
         with in_store:
-            stage.actions[where, times] = actions
-            stage.logprobs[where, times] = logprobs
-            stage.values[where, times] = output.value.float()
-            _write(state, slots, output.state)
+            _move_complete(rollout, batch.slots, decision.values.float().where(masks, 0.0))
+            if rollout.filled == rollout.num_slots:
+                rollout.all_present = bool(rollout.masks.all())
+                return Carry((batch,), state, resets)
+            if decision.state is not None:
+                state = _started(state, decision.state, stage.num_slots)
+                _note_starts(stage, state, batch.slots, rollout.steps)
+                _write(state, slots, decision.state)
+            cells = _cells(rollout, batch.slots, device)
+            stage.record_observations(cells, observations, masks, resets[slots], action_masks)
+            stage.record_decision(cells, decision)
+            stage.all_present = stage.all_present and bool(batch.masks.all())
             rollout.has_acted[batch.slots] = True
         with in_env:
-            vecenv.send(env_actions(output, spaces.action, actions).cpu().numpy())
-            batch = vecenv.recv()
-        _absorb(vecenv, policy, spaces, rollout, batch, state, resets, profiler, normalise)
+            env.send(decision.env_actions.cpu().numpy())
+            batch = env.recv()
+        _record_outcome(env, actor, rollout, batch, state, resets, profiler)
 
 
-def _keep_whole(rollout: AsyncRollout, slots: Any, bootstrap: Tensor) -> None:
-    """Move the segments of a batch that are whole, as far as there is room."""
+def _move_complete(rollout: AsyncRollout, slots: Any, bootstrap: Tensor) -> None:
+    """Move the complete segments of a batch to the rollout, as far as there is room."""
     numbers = _numbers(slots)
-    whole = np.flatnonzero(rollout.steps[numbers] == rollout.horizon)
-    whole = whole[: rollout.num_slots - rollout.filled]
-    if len(whole):
+    complete = np.flatnonzero(rollout.steps[numbers] == rollout.horizon)
+    complete = complete[: rollout.num_slots - rollout.filled]
+    if len(complete):
         device = bootstrap.device
-        rows = torch.from_numpy(numbers[whole]).to(device)
-        rollout.keep(rows, bootstrap[torch.from_numpy(whole).to(device)])
-        rollout.steps[numbers[whole]] = 0
+        rows = torch.from_numpy(numbers[complete]).to(device)
+        rollout.keep(rows, bootstrap[torch.from_numpy(complete).to(device)])
+        rollout.steps[numbers[complete]] = 0
 
 
-def _absorb(
-    vecenv: VectorEnv,
-    policy: nn.Module,
-    spaces: PolicySpaces,
+def _record_outcome(
+    env: VectorEnv,
+    actor: Actor,
     rollout: AsyncRollout,
-    batch: Any,
-    state: State,
+    batch: Batch,
+    state: RecurrentState,
     resets: Tensor,
     profiler: Profiler,
-    normalise: ObservationNorm | None,
 ) -> None:
-    """Write the results of the actions that a batch answers."""
-    device = rollout.values.device
+    """Store the answer to the actions of a batch's slots; `state` and `resets` change in place."""
+    device, stage = actor.device, rollout.stage
     numbers = _numbers(batch.slots)
-    acted = rollout.has_acted[numbers]  # not the first time that a slot is seen after a reset
+    acted = rollout.has_acted[numbers]  # false the first time that a slot is seen after a reset
     if not acted.any():
         return
-    every = bool(acted.all())
-    chosen: Any = slice(None) if every else np.flatnonzero(acted)
-    answered = numbers[chosen]
+    answered: Any = batch.slots
+    if not acted.all():
+        answered, kept = numbers[acted], np.flatnonzero(acted)
+        batch = batch._replace(
+            rewards=batch.rewards[kept],
+            terminals=batch.terminals[kept],
+            truncations=batch.truncations[kept],
+        )
+    numbers = _numbers(answered)
     with profiler("store"):
-        where, times = _cells(rollout, batch.slots if every else answered, device)
-        stage = rollout.stage
-        ended = batch.terminals[chosen] | batch.truncations[chosen]
-        stage.rewards[where, times] = torch.from_numpy(batch.rewards[chosen]).to(device)
-        stage.terminals[where, times] = torch.from_numpy(batch.terminals[chosen]).to(device)
-        stage.truncations[where, times] = torch.from_numpy(batch.truncations[chosen]).to(device)
-        stage.final_values[where, times] = 0.0
-        index = torch.from_numpy(answered).to(device)
-        ends = torch.from_numpy(ended).to(device)
-        left = ~stage.masks[where, times] & resets[index]  # at an end, and not yet back: no memory
-        ends = ends | left
-        resets[index] = ends
-    cut = answered[batch.truncations[chosen]]
-    if len(cut):
+        cells = _cells(rollout, answered, device)
+        stage.record_outcome(cells, batch)
+        stage.final_values[cells] = 0.0
+        index = torch.from_numpy(numbers).to(device)
+        ended = on_device(batch.terminals | batch.truncations, device)
+        # an agent that left at an end, and is not back yet, returns without a recurrent state
+        ended = ended | (~stage.masks[cells] & resets[index])
+        resets[index] = ended
+    truncated = numbers[batch.truncations]
+    if len(truncated):
         with profiler("forward"):
-            rows = torch.from_numpy(cut).to(device)
-            final = torch.from_numpy(vecenv.final_observations[cut]).to(device)
-            if normalise is not None:
-                final = normalise(final)
-            memory = map_state(lambda part: part[rows], state)  # it lived this episode
-            at = torch.from_numpy(rollout.steps[cut]).to(device)
-            value = policy_step(policy, final, memory, spaces, stage.agent_ids[rows]).value
-            stage.final_values[rows, at] = value.float()
-    if state is not None and (ended.any() or not stage.all_present):
-        _write(state, index, reset_state(map_state(lambda part: part[index], state), ends))
-    rollout.steps[answered] += 1
+            rows = torch.from_numpy(truncated).to(device)
+            before = map_state(lambda part: part[rows], state)  # of this episode still
+            final = env.final_observations[truncated]
+            times = torch.from_numpy(rollout.steps[truncated]).to(device)
+            stage.final_values[rows, times] = actor.values(final, before, stage.agent_ids[rows])
+    if state is not None and ended.any():
+        _write(state, index, reset_state(map_state(lambda part: part[index], state), ended))
+    rollout.steps[numbers] += 1
 
 
-def _cells(rollout: AsyncRollout, slots: Any, device: torch.device) -> tuple[Any, Any]:
+def _cells(rollout: AsyncRollout, slots: Any, device: torch.device) -> Cells:
     """Return (rows, columns) of the stage for the present step of each slot."""
     steps = rollout.steps[slots]
     first = int(steps[0])
@@ -236,15 +237,17 @@ def _numbers(slots: Any) -> NDArray[np.int64]:
     return numbers
 
 
-def _started(state: State, example: State, num_slots: int) -> State:
-    """Return the memory of all slots, zeros where there was none yet."""
+def _started(state: RecurrentState, example: RecurrentState, num_slots: int) -> RecurrentState:
+    """Return the recurrent state of all slots, zeros where there was none yet."""
     if state is not None:
         return state
     return map_state(lambda part: part.new_zeros(num_slots, *part.shape[1:]), example)
 
 
-def _note_starts(stage: Rollout, state: State, slots: Any, steps: NDArray[np.int64]) -> None:
-    """Keep the memory before the segments that begin now."""
+def _note_starts(
+    stage: Rollout, state: RecurrentState, slots: Any, steps: NDArray[np.int64]
+) -> None:
+    """Keep the recurrent state before the segments that begin now."""
     numbers = _numbers(slots)
     starting = numbers[steps[numbers] == 0]
     if stage.states[0] is None:
@@ -254,11 +257,7 @@ def _note_starts(stage: Rollout, state: State, slots: Any, steps: NDArray[np.int
         _write(stage.states[0], rows, map_state(lambda part: part[rows], state))
 
 
-def _write(state: State, rows: Any, values: State) -> None:
-    """Write rows of a memory of any form, in place."""
-    targets: list[Tensor] = []
-    map_state(lambda part: targets.append(part) or part, state)  # type: ignore[func-returns-value]
-    sources: list[Tensor] = []
-    map_state(lambda part: sources.append(part) or part, values)  # type: ignore[func-returns-value]
-    for target, source in zip(targets, sources, strict=True):
+def _write(state: RecurrentState, rows: Any, values: RecurrentState) -> None:
+    """Write rows of a recurrent state of any form, in place."""
+    for target, source in zip(tensors_of(state), tensors_of(values), strict=True):
         target[rows] = source

@@ -1,18 +1,21 @@
 """Adam and Muon, with what PPO asks of an update built in: a scale for the gradients, and a veto.
 
 `step(scale, veto)` divides gradients by `scale`, which clips their norm without a pass of its own,
-and leaves parameters and state as they were where `veto` is 1. Both are tensors: no update waits
-for the device. States are those of `torch.optim`, so checkpoints need to know nothing of this.
+and leaves parameters and moments unchanged where `veto` is 1. Both are tensors: no update waits
+for the device. The state is that of `torch.optim`, so checkpoints need no special case.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from pufferlib.config import TrainConfig
 
 _FUSED = ("cpu", "cuda")  # devices that have Adam as one kernel
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # of Jordan 2024: fast, to singular values of 0.7 to 1.2
@@ -22,7 +25,7 @@ _HIDDEN = 16  # a matrix narrower than this reads inputs or makes outputs
 class Adam(torch.optim.Optimizer):
     """Adam (Kingma & Ba 2015), all parameters in one kernel where there is one.
 
-    One count of updates serves all parameters. Those without a gradient stay as they are.
+    One count of updates serves all parameters. Parameters without a gradient do not change.
     """
 
     def __init__(
@@ -34,9 +37,16 @@ class Adam(torch.optim.Optimizer):
     ) -> None:
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
+    @classmethod
+    def from_config(cls, policy: nn.Module, config: TrainConfig) -> Self:
+        """Return the optimizer of a run for the trained parameters of `policy`."""
+        trained = [p for p in policy.parameters() if p.requires_grad]
+        betas = (config.adam_beta1, config.adam_beta2)
+        return cls(trained, config.learning_rate, betas, config.adam_eps)
+
     @torch.no_grad()
     def step(self, scale: Tensor | None = None, veto: Tensor | None = None) -> None:  # type: ignore[override]
-        """Make one update with the gradients at hand."""
+        """Make one update with the gradients of the parameters."""
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
             if parameters:
@@ -135,6 +145,11 @@ class Muon(Adam):
         ]
         super().__init__([group for group in groups if group["params"]], lr, betas, eps)
 
+    @classmethod
+    def from_config(cls, policy: nn.Module, config: TrainConfig) -> Self:
+        betas = (config.adam_beta1, config.adam_beta2)
+        return cls(policy, config.learning_rate, betas, config.adam_eps, config.muon_momentum)
+
     def _update(
         self,
         group: dict[str, Any],
@@ -162,8 +177,8 @@ class Muon(Adam):
 def hidden_matrices(policy: nn.Module) -> list[nn.Parameter]:
     """Return the trained matrices between hidden layers.
 
-    Inputs, heads and look-up tables are none: one of their sides is short, or their rows are used
-    one at a time.
+    Input layers, heads and look-up tables do not count: one of their sides is short, or their rows
+    are used one at a time.
     """
     tables = {
         id(module.weight)
@@ -190,7 +205,7 @@ def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 def _sound(grad: Tensor, scale: Tensor | None, veto: Tensor | None) -> Tensor:
-    """Return the gradient over `scale`, zeros under a veto: nan times 0 would still be nan."""
+    """Return the gradient over `scale`, zeros under a veto (nan times 0 is nan)."""
     if scale is not None:
         grad = grad / scale
     return grad if veto is None else grad.where(veto == 0, 0.0)

@@ -1,4 +1,4 @@
-"""Where the time and the machine go: named spans of the loop, and a monitor of the hardware."""
+"""Profiling: wall-clock time of named spans of the loop, and load of the machine."""
 
 import math
 import sys
@@ -40,8 +40,8 @@ class Profiler:
     """Seconds per named span: `with profiler("env"): ...`, then `drain()` once an iteration.
 
     Spans of different names may nest; the inner time then counts in both, so spans that shall add
-    up to the whole must lie side by side. Time passes until control returns: work queued on a GPU
-    is counted where the host waits for it. For one thread only.
+    up to the whole must not nest. Work queued on a GPU is counted where the host waits for it. For
+    one thread only.
     """
 
     __slots__ = ("_spans",)
@@ -76,8 +76,7 @@ class SystemMonitor:
     """
 
     def __init__(self, *, children: bool = False, interval: float = 1.0) -> None:
-        """With `children`, the memory of child processes counts too; pages they share count in
-        each of them, so the sum is an upper bound."""
+        """With `children`, the memory of child processes counts too; shared pages count twice."""
         self._process = psutil.Process()
         self._children = children
         self._interval = interval
@@ -88,9 +87,11 @@ class SystemMonitor:
         self._cpu_since = perf_counter()
 
     def sample(self) -> dict[str, float]:
-        """`system/cpu` (percent of all cores, whole machine), `system/memory` (MB, this process);
-        with CUDA also `system/gpu_memory` (MB in use on the current device, by anyone) and, where
-        the driver can tell, `system/gpu` (percent). The dict is the caller's own."""
+        """Return `system/cpu` (percent of all cores) and `system/memory` (MB, this process).
+
+        With CUDA also `system/gpu_memory` (MB in use on the device, by all processes) and, where
+        the driver supports it, `system/gpu` (percent). The dict is a copy.
+        """
         now = perf_counter()
         if now - self._sampled_at >= self._interval:
             self._sampled_at = now
@@ -102,7 +103,7 @@ class SystemMonitor:
         return dict(self._sample)
 
     def _cpu(self, now: float) -> float:
-        if now - self._cpu_since < 0.1:  # the kernel counts in ticks of 10 ms: too few to tell
+        if now - self._cpu_since < 0.1:  # too few of the kernel's ticks of 10 ms
             return math.nan
         self._cpu_since = now
         return float(psutil.cpu_percent())
@@ -119,7 +120,7 @@ class SystemMonitor:
 
     def _gpu(self) -> dict[str, float]:
         torch = sys.modules.get("torch")
-        # Asking an idle CUDA would create its context: hundreds of MB for a number nobody needs.
+        # A query to an idle CUDA would create its context, hundreds of MB.
         if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
             return {}
         free, total = torch.cuda.mem_get_info()

@@ -6,7 +6,7 @@
         trainer.train()         # advantages, then minibatches of loss and update
         trainer.mean_and_log()  # numbers to loggers and dashboard
 
-A run can be saved between any two iterations, and goes on from there bit for bit.
+A run can be saved between any two iterations. It continues from there bit for bit.
 """
 
 from __future__ import annotations
@@ -18,61 +18,53 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
 from pufferlib import config as configs
 from pufferlib import native
-from pufferlib.batches import fit, shape_of
-from pufferlib.config import TrainConfig
+from pufferlib.closing import Closing
+from pufferlib.config import TrainConfig, batch_shape, complete_options
 from pufferlib.dashboard import Dashboard, make_dashboard
 from pufferlib.distributed.world import SlotGenerator, World, join_world
 from pufferlib.episodes import EpisodeWindow, joined_metrics
 from pufferlib.errors import NonFiniteError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import in_eval_mode, policy_step, prepare_policy, takes_state
-from pufferlib.policies.distributions import PolicyOutput
-from pufferlib.policies.normalisation import ObservationNorm
+from pufferlib.policies.calling import prepare_policy, takes_state
+from pufferlib.policies.normalisation import ObservationNorm, RewardNorm
 from pufferlib.policies.observations import PolicySpaces, policy_spaces
-from pufferlib.policies.recurrent import State
+from pufferlib.policies.recurrent import RecurrentState
 from pufferlib.runs import loading
 from pufferlib.selfplay import as_self_play, self_play_of
 from pufferlib.system import check_batch
-from pufferlib.training import state as run_state
-from pufferlib.training.async_rollout import AsyncRollout, collect_async
-from pufferlib.training.learner import NUMBERS, Learner, Schedule
-from pufferlib.training.nonfinite import rollout_fault, update_fault
+from pufferlib.training import saving
+from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
-from pufferlib.training.reward_norm import RewardNorm
-from pufferlib.training.rollout import (
-    Carry,
-    Rollout,
-    begin,
-    collect,
-)
+from pufferlib.training.rollout import Carry, Rollout, begin
+from pufferlib.training.state import TrainState
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
-# what each process of a run may choose for itself
+# options that may differ between the processes of a run
 _OWN_OPTIONS = {"device", "torch_threads", "run_dir", "dashboard"}
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
 
 
-class PuffeRL:
+class PuffeRL(Closing):
     """Trains `policy` on `env` with PPO. Keywords are the fields of `config.TrainConfig`.
 
-    The trainer owns the stepping of `env` from here on; the caller still closes both. `policy=None`
-    builds one that fits the spaces. The seed is given to the env unless one is held already.
+    The trainer steps `env` from here on; the caller closes both. `policy=None` builds the default
+    policy for the spaces. The env gets `seed`, unless `env.seed` was called before.
 
-    Options that are left unset come from the ini of the env's name, if this package has one, as in
-    `puffer train`; else they follow from the number of slots (see `batches`). `adjusted` names
-    those that differ from the defaults shown here. Without a budget (`total_timesteps` or
+    Unset options come from the ini of the env's name, if this package has one, as in `puffer
+    train`; else they are adjusted to the number of slots (`config.complete_options`). `adjusted`
+    names those that differ from the defaults shown here. Without a budget (`total_timesteps` or
     `num_iterations`) the learning rate stays constant.
     """
 
@@ -89,7 +81,7 @@ class PuffeRL:
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
         packaged = configs.load(getattr(env, "name", None) or "")
-        settings = configs.layered(packaged.chosen_train(), settings)
+        settings = configs.merge_train_layers(packaged.chosen_train(), settings)
         checked = TrainConfig.from_dict(settings)
         self.world = join_world(checked.device)
         env = as_self_play(env, settings, self.world)
@@ -103,59 +95,66 @@ class PuffeRL:
                 policy = make_policy(env, **asdict(packaged.policy))
             self.policy = policy.to(self.device)
             prepare_policy(self.policy, self.spaces)
-        fitted = fit(settings, env.num_agents * self.world.size, takes_state(self.policy))
-        self.config, self.shape, self.adjusted = fitted.config, fitted.shape, fitted.adjusted
-        if fitted.rounded is not None:
-            warnings.warn(fitted.rounded, UserWarning, stacklevel=2)
+        num_slots = env.num_agents * self.world.size
+        completed = complete_options(settings, num_slots, takes_state(self.policy))
+        self.config, self.shape, self.adjusted, warning = completed
+        if warning is not None:
+            warnings.warn(warning, UserWarning, stacklevel=2)
         check_batch(env, self.config.batch_size // self.world.size, self.device.type)
         self.world.agree({"slots": env.num_agents, **_shared_options(self.config)})
         self.world.agree(_layout_of(self.policy, self.spaces))
         self.world.copy_from_first((*self.policy.parameters(), *self.policy.buffers()))
-        # one pass over all segments must not depend on the device, so the order is drawn on the CPU
-        self._order_rng = torch.Generator().manual_seed(self.config.seed)
-        self._sample_rng = SlotGenerator(self.device, self.world)
-        self._sample_rng.manual_seed(self.config.seed + 1)
-        self._learner = Learner(
-            self.policy, self.spaces, self.config, self.device, self._order_rng, self.world
+        sample_rng = SlotGenerator(self.device, self.world)
+        sample_rng.manual_seed(self.config.seed + 1)
+        self.observation_norm: ObservationNorm | None = None
+        self.reward_norm: RewardNorm | None = None
+        if self.config.norm_obs:
+            self.observation_norm = ObservationNorm(
+                self.spaces.observation, self.device, self.world, in_step=not env.surplus_envs
+            )
+        loading.note_norm(self.policy, self.observation_norm)
+        self._profiler = Profiler()
+        parts = Parts(
+            self.policy,
+            self.spaces,
+            self.config,
+            self.device,
+            self.world,
+            self._profiler,
+            self.observation_norm,
+            torch.Generator().manual_seed(self.config.seed),
+            sample_rng,
         )
-        self.optimizer = self._learner.optimizer
-        self.learning_rate = self.config.learning_rate
-        self.num_parameters = sum(p.numel() for p in self._learner.parameters)
+        self.engine = make_engine(self.config.engine, parts)
+        self.optimizer = self.engine.optimizer
+        trained = [p for p in self.policy.parameters() if p.requires_grad]
+        self.num_parameters = sum(p.numel() for p in trained)
         self._set_threads()
-        self.engine = "torch"
-
-        self.iteration = 0
-        self.steps = 0
-        self._uptime = 0.0  # of earlier parts of the run, before a checkpoint
+        self.num_iterations = self.config.iterations
         self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
         self._has_warned = False  # of something that is not finite
         self._has_warned_of_budget = False
-        self.observation_norm: ObservationNorm | None = None
-        self._reward_norm: RewardNorm | None = None
-        if self.config.norm_obs:
-            self.observation_norm = ObservationNorm(
-                self.spaces.observation,
-                self.device,
-                self.world,
-                in_step=not getattr(env, "surplus_envs", 0),
-            )
-        loading.note_norm(self.policy, self.observation_norm)
-        self._profiler = Profiler()
         self._monitor = SystemMonitor()
         self._logger = SafeLogger(_as_loggers(logger) if self.world.is_first else [])
         self._dashboard: Dashboard | None = None
         self._closed = False
-        self._begin_on(env)
-        self._started = self._last_evaluate = self._last_log = time.perf_counter()
+        self._env = env
+        self.state = TrainState(
+            self.config.learning_rate,
+            parts.order_rng,
+            sample_rng,
+            self._begin_on(env),
+            EpisodeWindow(env.num_agents),
+        )
+        self.restart_clock()
 
     @property
     def env(self) -> VectorEnv:
-        """What is trained on; another of the same spaces may take its place between iterations.
+        """The env of the run. Another one with the same spaces can be set between iterations.
 
-        So a curriculum goes from task to task with weights, optimizer, counters and schedule as
-        they are, and with the pool of self-play. Its episodes begin anew. The caller closes the old
-        one and the new one.
+        So a curriculum moves from task to task: weights, optimizer, counters, schedule and the pool
+        of self-play stay, and the new env starts new episodes. The caller closes both envs.
         """
         return self._env
 
@@ -165,59 +164,48 @@ class PuffeRL:
         env = as_self_play(env, asdict(self.config), self.world, before=self._env)
         spaces = policy_spaces(env)
         loading.check_spaces(spaces, self.spaces, "of the env before")
-        self.shape = shape_of(self.config, env.num_agents * self.world.size)
-        self.spaces = self._learner.spaces = spaces
-        self._begin_on(env)
+        self.shape = batch_shape(self.config, env.num_agents * self.world.size)
+        self.spaces = spaces
+        self.state.carry = self._begin_on(env)
+        self.state.episodes = EpisodeWindow(env.num_agents)
+        self.state.has_rollout = False
 
-    def _begin_on(self, env: VectorEnv) -> None:
-        """Make what depends on the number of slots, and start the first episodes."""
-        self._env, self._self_play = env, self_play_of(env)
+    def restart_clock(self) -> None:
+        """Measure steps per second from now on."""
+        self._last_evaluate = self._last_log = time.perf_counter()
+
+    def _begin_on(self, env: VectorEnv) -> Carry:
+        """Create all that depends on the number of slots, and start the first episodes."""
+        self._env, self.self_play = env, self_play_of(env)
         self.world.agree({"slots": env.num_agents})
-        shape = self.shape._replace(segments=self.shape.segments // self.world.size)
-        is_whole = not getattr(env, "surplus_envs", 0)
-        self.rollout = (Rollout if is_whole else AsyncRollout)(
-            shape, env.num_agents, self.spaces, self.device, env.action_masks is not None
-        )
-        self._collect: Any = collect if is_whole else collect_async
+        self.engine.begin_on(env, self.spaces, self.shape)
         if self.config.norm_reward:
-            before = self._reward_norm
-            self._reward_norm = RewardNorm(
+            before = self.reward_norm
+            self.reward_norm = RewardNorm(
                 env.num_agents, self.config.gamma, self.device, self.world
             )
             if before is not None:
-                self._reward_norm.moments.load_state_dict(before.moments.state_dict())
-        self._has_rollout = False
-        self._window = EpisodeWindow(env.num_agents)
-        self._carry = self._start_env()
+                self.reward_norm.moments.load_state_dict(before.moments.state_dict())
+        return self._start_env()
 
     # ---- The three calls of an iteration -------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
         """Collect one rollout; return statistics of the last episodes.
 
-        They are those of the last rollouts that have 100 together, see `EpisodeWindow`; `episodes`
-        is the number that ended in this rollout.
+        The window is the last rollouts with 100 episodes together (`EpisodeWindow`). `episodes` is
+        the number that ended in this rollout.
         """
-        self._has_rollout = False
-        if self._self_play is not None:
-            self._self_play.note_policy(self.policy, self.iteration, self.observation_norm)
-        with self._learner.autocast(), in_eval_mode(self.policy):
-            self._carry = self._collect(
-                self.env,
-                self._learner.runner,
-                self.spaces,
-                self.rollout,
-                self._carry,
-                generator=self._sample_rng,
-                profiler=self._profiler,
-                normalise=self.observation_norm,
-            )
+        self.state.has_rollout = False
+        if self.self_play is not None:
+            self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
+        self.state.carry = self.engine.collect(self.env, self.state.carry)
         with self._profiler("store"):
-            layout, agents = self.spaces.observation, getattr(self.env, "agents_per_env", 1)
-            self._note_fault(rollout_fault(self.rollout, layout, agents))
+            layout, agents_per_env = self.spaces.observation, self.env.agents_per_env
+            self._note_fault(self.rollout.non_finite(layout, agents_per_env))
             self._prepare_rollout()
-        self.steps += self.config.batch_size
-        self._has_rollout = True
+        self.state.steps += self.config.batch_size
+        self.state.has_rollout = True
         self._note_episodes()
         now = time.perf_counter()
         sps = self.config.batch_size / (now - self._last_evaluate)
@@ -225,25 +213,25 @@ class PuffeRL:
         blank = dict.fromkeys(
             ("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan
         )
-        return {**blank, **self._window.means(), "episodes": self._num_episodes, "sps": sps}
+        return {**blank, **self.state.episodes.means(), "episodes": self._num_episodes, "sps": sps}
 
     def train(self) -> dict[str, float]:
         """Update the policy on the last rollout; return the means of its losses."""
-        if not self._has_rollout:
+        if not self.state.has_rollout:
             raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
         if self.done and self.config.anneal_lr and not self._has_warned_of_budget:
             self._has_warned_of_budget = True
             warnings.warn(
-                f"the budget of {self.num_iterations * self.config.batch_size} steps is spent, and "
-                "the learning rate has fallen to 0: nothing is learned from here on. Try a larger "
+                f"the budget of {self.num_iterations * self.config.batch_size} steps is spent and "
+                "the learning rate is 0: further updates change nothing. Try a larger "
                 "`total_timesteps`, or anneal_lr=False.",
                 UserWarning,
                 stacklevel=2,
             )
         config, now = self.config, self._schedule()
-        table, variance = self._learner.train(self.rollout, self.shape, now, self._profiler)
-        self._note_fault(update_fault(NUMBERS, table))
-        self.iteration += 1
+        table, variance = self.engine.train(self.shape, now)
+        self._note_fault(_non_finite_update(table))
+        self.state.iteration += 1
         sound = table[np.isfinite(table).all(axis=1)]
         means = sound.mean(0) if len(sound) else np.full(len(NUMBERS), np.nan)
         self._loss_log = {
@@ -262,11 +250,11 @@ class PuffeRL:
         return dict(self._loss_log)
 
     def mean_and_log(self) -> dict[str, float]:
-        """Join the numbers of this iteration, hand them to loggers and dashboard, return them."""
+        """Return all numbers of this iteration, after passing them to loggers and dashboard."""
         now = time.perf_counter()
         elapsed, self._last_log = now - self._last_log, now
         spans = self._profiler.drain()
-        episodes = self._window.means()
+        episodes = self.state.episodes.means()
         common = ("mean_reward", "min_reward", "max_reward", "episode_length")
         log: dict[str, float] = {
             "iteration": self.iteration,
@@ -289,14 +277,15 @@ class PuffeRL:
         return log
 
     def _note_episodes(self) -> None:
-        """Add the episodes that ended in the rollout, of all processes, to the window."""
-        window, rollout = self._window, self.rollout
+        """Add the episodes that ended in this rollout, in all processes, to the window."""
+        window, rollout = self.state.episodes, self.rollout
         ended = window.all_ended
         if not ended:
             ends = (rollout.terminals | rollout.truncations).any(1)
             flags = (rollout.slots, ends, rollout.masks.any(1))
             ended = window.note_ends(*(part.cpu().numpy() for part in flags))
-        parts = self.world.gather((self.env.drain_metrics(), ended))
+        own = self.env.drain_metrics(), ended
+        parts = [own] if self.world.size == 1 else self.world.gather(own)
         if all(ended for _, ended in parts):
             window.all_ended, window.has_ended[:] = True, True
         joined = joined_metrics([metrics for metrics, _ in parts])
@@ -304,45 +293,41 @@ class PuffeRL:
         window.add(joined)
 
     def _prepare_rollout(self) -> None:
-        """Scale, normalise and clip what the envs gave, as the policy is to be trained on it."""
+        """Scale, normalise and clip rewards; update the statistics of observations."""
         config, rollout = self.config, self.rollout
-        masks = None if rollout.all_present else rollout.masks
         rewards = rollout.rewards
         if config.reward_scale != 1.0:
             rewards.mul_(config.reward_scale)
-        if self._reward_norm is not None:
-            ends = rollout.terminals | rollout.truncations
-            parts = (rewards, ends) if masks is None else (rewards, ends, masks)
-            if isinstance(rollout, AsyncRollout):
-                for rows, slots in rollout.waves():
-                    own = None if masks is None else masks[rows]
-                    self._reward_norm.update(rewards[rows], ends[rows], own, slots)
-            else:
-                self._reward_norm.update(*map(rollout.by_slot, parts))
-            rewards.copy_(self._reward_norm(rewards))
+        if self.reward_norm is not None:
+            for steps in rollout.in_time():
+                ends = steps.terminals | steps.truncations
+                self.reward_norm.update(steps.rewards, ends, steps.masks, steps.slots)
+            rewards.copy_(self.reward_norm(rewards))
         if config.reward_clip is not None:
             rewards.clamp_(-config.reward_clip, config.reward_clip)
         if self.observation_norm is not None:
             self.observation_norm.learn()
 
     def _note_fault(self, fault: str | None) -> None:
-        """Stop for what is not finite, or say it once, as `on_nan` wants it."""
+        """Raise on a non-finite number, or warn once, as `on_nan` says."""
         if fault is None:
             return
-        told = f"{fault}, iteration {self.iteration + 1}."
+        message = f"{fault}, iteration {self.iteration + 1}."
         if self.config.on_nan == "stop":
-            raise NonFiniteError(f"{told} Try a lower learning_rate, or `puffer check` on the env.")
+            raise NonFiniteError(
+                f"{message} Try a lower learning_rate, or `puffer check` on the env."
+            )
         if not self._has_warned:
             self._has_warned = True
-            message = f"{told} What it spoils is skipped, now and from here on."
+            message += " The updates that it affects are skipped, now and later."
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     # ---- Schedule --------------------------------------------------------------------------------
 
     @property
     def learning_rate(self) -> float:
-        """Step size before annealing; a new value counts from the next update on."""
-        return self._learning_rate
+        """Step size before annealing; a new value takes effect at the next update."""
+        return self.state.learning_rate
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
@@ -352,12 +337,22 @@ class PuffeRL:
             number = math.nan
         if not (math.isfinite(number) and number >= 0):
             raise UsageError(f"`learning_rate` must be a number of at least 0, but got {rate!r}.")
-        self._learning_rate = number
+        self.state.learning_rate = number
 
     @property
-    def num_iterations(self) -> int:
-        """Iterations in the run's budget."""
-        return self.config.iterations
+    def iteration(self) -> int:
+        """Iterations so far: calls of `train`."""
+        return self.state.iteration
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, of all slots of all processes."""
+        return self.state.steps
+
+    @property
+    def rollout(self) -> Rollout:
+        """The last rollout; rewritten by each `evaluate`."""
+        return self.engine.rollout
 
     @property
     def done(self) -> bool:
@@ -366,16 +361,16 @@ class PuffeRL:
 
     @property
     def is_settled(self) -> bool:
-        """Whether scores can be compared: at first only short episodes have ended.
+        """Whether scores are comparable: every slot has ended an episode, and 100 ended in all.
 
-        By then every slot has ended one, and 100 have ended in all.
+        Before that, only short episodes have ended.
         """
-        return self._window.is_settled
+        return self.state.episodes.is_settled
 
     @property
     def uptime(self) -> float:
         """Seconds of this run, the parts before a resume included."""
-        return self._uptime + time.perf_counter() - self._started
+        return self.state.earlier_uptime + time.perf_counter() - self.state.started
 
     def _schedule(self) -> Schedule:
         """Return the coefficients of this iteration."""
@@ -393,63 +388,51 @@ class PuffeRL:
     def predict(
         self,
         observations: Any,
-        state: State = None,
+        state: RecurrentState = None,
         deterministic: bool = True,
         action_masks: Any = None,
-    ) -> tuple[np.ndarray[Any, Any], State]:
-        """Return actions for observations as the env gives them, and the next state.
+    ) -> tuple[np.ndarray[Any, Any], RecurrentState]:
+        """Return actions for observations as the env gives them, and the next recurrent state.
 
-        Those of a Dict or Tuple space may be flat rows or values of the space. One observation
-        without a batch gets one action; states have a batch always. Actions are rows that `step`
-        of the env takes. `action_masks` are false for what is illegal, one row for each
-        observation. The policy is asked in eval mode; pass the state on, and None at the beginning
-        of an episode.
+        Observations of a Dict or Tuple space may be flat rows or values of the space. A single
+        observation without a batch dimension gets a single action; states always have a batch
+        dimension. `env.step` takes the actions. `action_masks` has a row for each observation,
+        false for illegal actions. The policy runs in eval mode. Pass the state to the next call,
+        and None at the beginning of an episode.
         """
 
-        def ask(rows: Tensor, state: State) -> PolicyOutput:
-            with self._learner.autocast(), in_eval_mode(self.policy):
-                return policy_step(self._learner.runner, rows, state, self.spaces)
-
-        return loading.predict(
-            ask,
-            self.spaces,
-            self.device,
-            observations,
-            state,
-            deterministic,
-            action_masks,
-            normalise=self.observation_norm,
-            generator=self._sample_rng,
-            agent_ids=getattr(self.env, "agent_ids", None),
+        agent_ids = self.env.agent_ids
+        return self.engine.actor.predict(
+            observations, state, deterministic, action_masks, agent_ids
         )
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
-        """Write all that the run needs to go on to one file, atomically.
+        """Write the whole run to one file, atomically.
 
         `metadata` is any JSON value, with numbers of NumPy and torch; `load_checkpoint` returns it.
         """
-        run_state.save(self, path, metadata)
+        saving.save(self, path, metadata)
 
     def load_checkpoint(self, path: str | Path, weights_only: bool = False) -> Any:
-        """Take over what `save_checkpoint` wrote for the same policy; return its metadata.
+        """Restore what `save_checkpoint` wrote for the same policy; return its metadata.
 
-        The run continues where it was: weights, optimizer, counters and random numbers, and the
-        envs where they could give their state. With `weights_only` the policy plays as it did then
-        (its weights, and the statistics of `norm_obs`), and all else stays as it is. A file that
-        does not fit changes nothing. Nothing in it is executed.
+        The run continues where it was: weights, optimizer, counters, random generators, and the
+        envs if they have snapshots. With `weights_only` only the policy is restored: its weights
+        and the statistics of `norm_obs`. A file that does not fit changes nothing. Nothing in the
+        file is executed.
         """
-        return run_state.load(self, path, weights_only)
+        return saving.load(self, path, weights_only)
 
     @property
     def dashboard(self) -> Dashboard:
-        """The display of this run, begun when first asked for."""
+        """The display of this run, created at first use."""
         if self._dashboard is None:
             self._dashboard = make_dashboard(
                 self.config.dashboard if self.world.is_first else "off",
                 env_name=self.env.name or type(self.env).__name__,
                 num_parameters=self.num_parameters,
                 device=str(self.device),
-                engine=self.engine,
+                engine=self.engine.name,
                 total_steps=self.num_iterations * self.config.batch_size,
             )
             self._dashboard.__enter__()
@@ -457,17 +440,19 @@ class PuffeRL:
                 slots = self.env.num_agents * self.world.size
                 sizes = ", ".join(self.adjusted)
                 self._dashboard.remark(f"adjusted to {slots} slots: {sizes}")
+            if self.engine.fallback:
+                self._dashboard.remark(f"engine {self.engine.name} ({self.engine.fallback})")
             if self.config.rounded_budget:
                 self._dashboard.remark(self.config.rounded_budget)
         return self._dashboard
 
     def finish(self, paths: Mapping[str, str] | None = None, commands: Sequence[str] = ()) -> None:
-        """Show the summary of a run that went well, with what to type next, then close."""
+        """Show the summary of the run and the commands to type next, then close."""
         self.dashboard.finish(paths, commands)
         self.close()
 
     def close(self) -> None:
-        """Give the terminal back and close the loggers. Safe to call twice; `env` stays open."""
+        """Release the terminal and close the loggers. Safe to call twice; `env` stays open."""
         if self._closed:
             return
         self._closed = True
@@ -475,19 +460,8 @@ class PuffeRL:
             self._dashboard.close()
         self._logger.close()
 
-    def __enter__(self) -> PuffeRL:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _start_env(self) -> Carry:
-        seed = getattr(self.env, "_next_seed", None)
+        seed = getattr(self.env, "_next_seed", None)  # a user's subclass may not call __init__
         seed = self.config.seed if seed is None else seed
         before = self.world.rank * self.env.num_agents // getattr(self.env, "agents_per_env", 1)
         if before and not (hasattr(self.env, "place") and self.env.place(before)):
@@ -497,7 +471,7 @@ class PuffeRL:
         return begin(self.env, self.device)
 
     def _set_threads(self) -> None:
-        """Give torch as many CPU threads as pay off, for the whole process."""
+        """Set the number of torch's CPU threads, for the whole process."""
         if self.config.torch_threads is not None:
             torch.set_num_threads(self.config.torch_threads)
         elif self.device.type == "cpu" and self.num_parameters < _SMALL_POLICY:
@@ -505,7 +479,7 @@ class PuffeRL:
 
 
 def _signature() -> inspect.Signature:
-    """Spell out the options of TrainConfig, so that help() and editors show them."""
+    """Return the signature with the options of TrainConfig, for help() and editors."""
     own = inspect.signature(PuffeRL.__init__)
     given = [part for part in own.parameters.values() if part.kind is not part.VAR_KEYWORD]
     options = [
@@ -531,7 +505,7 @@ def _check_env(env: Any) -> None:
 def _check_policy(policy: Any) -> None:
     if isinstance(policy, loading.LoadedPolicy):
         raise UsageError(
-            "`policy` must be a module to train, but got what `load` returned. Try its `policy`, "
+            "`policy` must be a module to train, but got the result of `load`. Try its `policy`, "
             "or `load_checkpoint(path, weights_only=True)`, which keeps statistics too."
         )
     if policy is None or isinstance(policy, nn.Module):
@@ -547,12 +521,12 @@ def _check_policy(policy: Any) -> None:
 
 
 def _shared_options(config: TrainConfig) -> dict[str, object]:
-    """Return the options that must be the same in all processes of a run."""
+    """Return the options that must be equal in all processes of a run."""
     return {name: value for name, value in asdict(config).items() if name not in _OWN_OPTIONS}
 
 
 def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:
-    """Return what makes two policies alike, except for their numbers."""
+    """Return what must be equal for policies of two processes, except for their weights."""
     parts = (*policy.named_parameters(), *policy.named_buffers())
     return {
         "observation_space": spaces.observation.space,
@@ -561,8 +535,17 @@ def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:
     }
 
 
+def _non_finite_update(table: NDArray[np.float32]) -> str | None:
+    """Describe the first nan or inf of [updates, NUMBERS]; None if there is none."""
+    bad = np.argwhere(~np.isfinite(table))
+    if not len(bad):
+        return None
+    update, column = bad[0]
+    return f"`{NUMBERS[column]}` must be finite, but is {table[update, column]} in update {update}"
+
+
 def _between(start: float, final: float | None, progress: float) -> float:
-    """Return what is `progress` of the way from `start` to `final`; None stays at the start."""
+    """Interpolate linearly from `start` to `final`; None keeps `start`."""
     return start if final is None else start + (final - start) * progress
 
 

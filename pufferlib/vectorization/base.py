@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
+from pufferlib.closing import Closing
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
@@ -46,7 +46,12 @@ def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-class VectorEnv:
+def _definer(cls: type, name: str) -> type:
+    """Return the class of the hierarchy whose `name` this one uses."""
+    return next(each for each in cls.__mro__ if name in vars(each))
+
+
+class VectorEnv(Closing):
     """Many environments stepped together; one row ("slot") for each agent of each env.
 
     Autoreset is same-step: the observation after an end is the first of the next episode. A
@@ -80,6 +85,7 @@ class VectorEnv:
     masks: NDArray[np.bool_]
     final_observations: NDArray[Any]
 
+    _has_halves: bool = False  # `send` and `recv` are `_give` and `_take`, without `step`
     _serial: ClassVar[type[Any]]  # Serial, a VectorEnv itself: serial.py sets it
     _within: VectorEnv | None = None  # the vector whose envs these are, where they are not its own
     _next_seed: int | None = None
@@ -116,6 +122,9 @@ class VectorEnv:
         super().__init_subclass__(**kwargs)
         if "reset" in vars(cls):  # whoever writes it need not know what has to follow
             cls.reset = _noted(vars(cls)["reset"])  # type: ignore[method-assign]
+        # a mix-in that times or changes `step` must see every step, so `send` calls it then
+        halves = _definer(cls, "_give")
+        cls._has_halves = halves is not VectorEnv and halves is _definer(cls, "step")
 
     # ---- Spaces and sizes ----------------------------------------------------------------------
 
@@ -233,6 +242,31 @@ class VectorEnv:
     def send(self, actions: Any) -> None:
         """Hand over actions for the slots of the last batch; `recv` must follow."""
         self._begin("send")
+        if self._has_halves:
+            self._give(actions)
+        else:
+            self._batch = self._batch_of_step(actions)
+        self._sent = True
+
+    def recv(self) -> Batch:
+        """Return the next batch: after `reset` the first observations, after `send` its results."""
+        self._begin("recv")
+        if self._has_halves or not self._sent:
+            self._batch = self._take()
+        self._sent, self._received = False, True
+        assert self._batch is not None
+        return self._batch
+
+    def _give(self, actions: Any) -> None:
+        """Start a step; a backend that defines this defines `_take` and `step` with it."""
+        raise NotImplementedError
+
+    def _take(self) -> Batch:
+        """Return the first batch after a reset or restore, or the end of a step that was begun."""
+        return self._first_batch()
+
+    def _batch_of_step(self, actions: Any) -> Batch:
+        """Run `step`, whoever defines it, and return its results as a batch."""
         self._acting = self.masks.copy() if self._within is not None else self.masks
         result = self.step(self._as_spoken(actions))
         if len(result) != 4:
@@ -240,17 +274,7 @@ class VectorEnv:
                 f"`step` of {type(self).__name__} must return 4 parts (observations, rewards, "
                 f"dones, infos), but got {len(result)}."
             )
-        self._batch = self._as_batch(*result)
-        self._sent = True
-
-    def recv(self) -> Batch:
-        """Return the next batch: after `reset` the first observations, after `send` its results."""
-        self._begin("recv")
-        if not self._sent:
-            self._batch = self._first_batch()
-        self._sent, self._received = False, True
-        assert self._batch is not None
-        return self._batch
+        return self._as_batch(*result)
 
     def _begin(self, call: str) -> None:
         """Raise, naming the call that is due, unless `call` may be made now."""
@@ -472,17 +496,6 @@ class VectorEnv:
         name = [repr(self.name)] if self.name else []
         return f"{type(self).__name__}({', '.join(name + parts)})"
 
-    def __enter__(self) -> VectorEnv:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class BufferedVectorEnv(VectorEnv):
     """A vector env whose rows live in one set of `Buffers`; the base of the backends."""
@@ -506,13 +519,6 @@ class BufferedVectorEnv(VectorEnv):
     def place(self, first_env: int) -> bool:
         """Take the seeds of envs `first_env` and on of a larger vector; False where it cannot."""
         return False
-
-    def _is_step_overridden(self, backend: type[VectorEnv]) -> bool:
-        """Return whether halves of a step must go through a `step` that is not the backend's own.
-
-        A mix-in that times or changes steps must see them all.
-        """
-        return type(self).step is not backend.step
 
     def _begin(self, call: str) -> None:
         super()._begin(call)

@@ -11,8 +11,9 @@ from typing import Any
 
 import cloudpickle
 
-from pufferlib.errors import UsageError
+from pufferlib.errors import EnvError, UsageError
 from pufferlib.system import has_workers
+from pufferlib.vectorization.failures import one_line
 
 
 def can_run(env_creator: Callable[[], Any]) -> bool:
@@ -26,7 +27,11 @@ def can_run(env_creator: Callable[[], Any]) -> bool:
     return True
 
 
-def pickled(env_creator: Callable[[], Any]) -> bytes:
+def pickled(
+    env_creator: Callable[[], Any],
+    where: str = "process",
+    else_try: str = ", or start_method='fork'",
+) -> bytes:
     """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
     modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]
     try:
@@ -35,14 +40,24 @@ def pickled(env_creator: Callable[[], Any]) -> bytes:
         data: bytes = cloudpickle.dumps(env_creator)
     except Exception as error:
         raise UsageError(
-            "`env_creator` must be able to go to another process, but cannot be pickled: "
-            f"{' '.join(str(error).split())}. Try creating what it holds inside of it, or "
-            "start_method='fork'."
+            f"`env_creator` must be able to go to another {where}, but cannot be pickled: "
+            f"{' '.join(str(error).split())}. Try creating what it holds inside of it{else_try}."
         ) from error
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
     return data
+
+
+def unpickled(data: bytes) -> Callable[[], Any]:
+    """Return the creator in a worker."""
+    try:
+        creator: Callable[[], Any] = cloudpickle.loads(data)
+    except Exception as error:
+        raise EnvError(
+            f"`env_creator` must be something a worker can import, but {one_line(error)}"
+        ) from error
+    return creator
 
 
 def _modules_of(creator: Any) -> list[ModuleType]:

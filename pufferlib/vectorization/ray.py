@@ -1,6 +1,6 @@
 """Ray: envs in actors of a Ray cluster, on this machine and on others.
 
-An actor is a `Serial` of its envs. Actions go to it and rows come back as messages, so a step costs
+An actor holds a shard of the envs. Actions go to it and rows come back as messages, so a step costs
 a round trip and a copy: worth it for envs that need more cores than one machine has, or machines of
 another kind. For one machine `Multiprocessing` is faster.
 """
@@ -14,31 +14,32 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib import native
 from pufferlib.buffers import Buffers, allocate
-from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import EnvError, MissingExtraError, PufferError, UsageError, WorkerError
-from pufferlib.spaces import action_layout, action_values
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
-from pufferlib.vectorization.multiprocessing import DEFAULT_TIMEOUT
-from pufferlib.vectorization.processes.team import rebuilt
-from pufferlib.vectorization.processes.worker import Failure, failure
-from pufferlib.vectorization.serial import Serial
-from pufferlib.vectorization.shard import Facts, check_agent_ids
-from pufferlib.vectorization.sizes import check_options, unit_ranges
+from pufferlib.vectorization.creators import pickled, unpickled
+from pufferlib.vectorization.failures import (
+    Failure,
+    LostWorkerError,
+    failure_of,
+    one_line,
+    rebuilt,
+)
+from pufferlib.vectorization.service import ShardService, TurnReport
+from pufferlib.vectorization.shard import EnvDescription, Shard
+from pufferlib.vectorization.sizes import Partition, check_options, unit_ranges
+from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv
 
 _CLOSE_SECONDS = 2.0  # how long envs may take to close
 _CPU_STEP = 1e4  # Ray counts in ten-thousandths of a CPU
 
 
-class Ray(BufferedVectorEnv):
+class Ray(WorkerVectorEnv):
     """Runs `num_envs` envs made by `env_creator` in `num_workers` actors of a Ray cluster.
 
     Every actor owns a contiguous range of envs; two of `num_envs`, `num_workers` and
@@ -51,7 +52,8 @@ class Ray(BufferedVectorEnv):
     this connects to `address` (None: the variable RAY_ADDRESS, a cluster of this machine, else one
     that it starts, which only this machine can reach), and the last vector to close disconnects.
     `worker_options` are those of a Ray actor: `num_cpus`, `resources`, `runtime_env` and so on.
-    `timeout` is how many seconds one call of an actor may take, None for any.
+    `timeout` is how many seconds one call of an actor may take, None for no limit. `restart` is how
+    many actors that died or hang are replaced, as for `Multiprocessing`.
     """
 
     def __init__(
@@ -66,249 +68,159 @@ class Ray(BufferedVectorEnv):
         address: str | None = None,
         worker_options: Mapping[str, Any] | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
+        restart: int = 0,
     ) -> None:
-        check_options(mode, surplus_envs, timeout=timeout)
-        creator = _pickled(env_creator)
+        check_options(mode, surplus_envs, timeout=timeout, restart=restart)
+        self._creator = pickled(env_creator, "machine", else_try="")
         connection = _Connection.join(address)
-        actors: list[Any] = []
-        self._finalizer = weakref.finalize(self, _stop, connection, actors)
+        self._actors: dict[int, Any] = {}
+        self._finalizer = weakref.finalize(self, _stop, connection, self._actors)
         self._ray = connection.ray
         try:
-            units, self.num_workers = unit_ranges(
+            units, workers = unit_ranges(
                 num_envs, num_workers, envs_per_worker, surplus_envs, connection.num_cpus
             )
-            self.mode, self._timeout, self._units = mode, timeout, units
-            self._envs_per_unit = 1
+            self._plan(Partition(units), workers, mode, restart)
+            self._timeout = timeout
+            self._turns: dict[int, Any] = {}  # worker -> what its turn will answer
             options = {**connection.default_options(len(units)), **(worker_options or {})}
-            remote = self._ray.remote(Actor).options(**options)
-            path = list(sys.path)
-            actors += [remote.remote(creator, each.start, len(each), path) for each in units]
-            self._actors = actors
-            self._create(num_envs, surplus_envs)
+            self._remote = self._ray.remote(Actor).options(**options)
+            self._describe(self._create(self._everyone), num_envs, surplus_envs)
+            self._allocate()
+        except LostWorkerError as error:
+            self._give_up(error)
         except BaseException:
             self._closed = True
             self._finalizer()
             raise
 
-    def _create(self, num_envs: int, surplus: int) -> None:
-        """Let the actors create their envs, and make rows for all of them."""
-        workers = range(len(self._actors))
-        self._workers = list(workers)
-        found: dict[int, Facts] = self._ask(workers, "create")
-        facts = found[0]
+    def _create(self, workers: list[int]) -> dict[int, EnvDescription]:
+        """Start actors and let them create their envs."""
+        path = list(sys.path)
         for worker in workers:
-            facts.check(found[worker], self._units[worker].start * facts.envs_per_unit)
-        self._facts, self._envs_per_unit = facts, facts.envs_per_unit
-        self.num_envs = num_envs * facts.envs_per_unit
-        self.surplus_envs = surplus * facts.envs_per_unit
-        self.agents_per_env = facts.agents_per_env
-        spaces = facts.observation_space, facts.action_space
-        masked = any(each.has_action_masks for each in found.values())
-        self._attach(allocate(self.num_agents, *spaces, masked), *spaces)
-        self._begin_anew()
+            units = self._partition.units[worker]
+            self._actors[worker] = self._remote.remote(self._creator, units.start, len(units), path)
+        return self._call(workers, "create")
 
-    def _begin_anew(self) -> None:
-        self._stats = EpisodeStats()
-        self._spoken: dict[int, dict[int, dict[str, Any]]] = {}  # by worker, then slot within it
-        self._running: dict[Any, int] = {}  # what a reset or step will answer -> worker
-        self._resetting: set[int] = set()  # workers that run a reset
-        self._idle: list[int] = []  # workers with rows that no batch has handed over yet
-        self._batch_workers: list[int] = []  # of the batch at hand
+    def _allocate(self) -> None:
+        about = self._description
+        spaces = about.observation_space, about.action_space
+        returns = np.zeros(self.num_agents, dtype=np.float64)
+        lengths = np.zeros(self.num_agents, dtype=np.int64)
+        self._share(allocate(self.num_agents, *spaces, about.has_action_masks), returns, lengths)
 
-    # ---- Reset and steps -----------------------------------------------------------------------
+    # ---- Turns ---------------------------------------------------------------------------------
 
-    def reset(self, seed: int | None = None) -> Any:
-        self._begin("reset")
-        given = self._take_seed(seed)
-        if given is None:
-            given = native.fresh_seed() >> (32 if self._facts.is_python else 0)
-        with contextlib.suppress(EnvError):  # of envs that begin anew
-            self._collect(len(self._running))
-        self._begin_anew()
-        self._running = {self._call(worker, "reset", given): worker for worker in self._workers}
-        self._resetting = set(self._workers)
-        if not self.surplus_envs:
-            self._collect(len(self._running))
-            return self._by_agent(self.observations)
-        self._batch_workers = self._next_workers()
-        return self._by_agent(self.observations[self.slots])
+    def _start_step(self, workers: list[int], idle: list[int], may_wait: bool) -> None:
+        actions = self._buffers.actions
+        for worker in workers:
+            self._turns[worker] = self._send(worker, "step", actions[self._worker_slots[worker]])
+        running = self._running + workers
+        self._batch_workers, self._idle, self._running = [], idle, running
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        self._begin("step")
-        self._give(actions)
-        batch = self._take()
-        dones = batch.terminals | batch.truncations
-        if self.agent_ids is None:
-            return batch.observations, batch.rewards, dones, batch.infos
-        rows = (batch.observations, batch.rewards, dones)
-        return *map(self._by_agent, rows), batch.infos
+    def _start_reset(self) -> None:
+        for worker in self._everyone:
+            self._turns[worker] = self._send(worker, "reset", self._seed, self._envs_before)
+        self._resetting, self._running = set(self._everyone), self._everyone
 
-    def send(self, actions: Any) -> None:
-        if self._is_step_overridden(Ray):
-            super().send(actions)
+    def _await(self, count: int) -> None:
+        if count < 1:
             return
-        self._begin("send")
-        self._give(actions)
-        self._sent = True
+        while True:
+            pending = {self._turns[w]: w for w in self._running if w in self._turns}
+            missing = count - (len(self._running) - len(pending))  # those replaced are done
+            done, others = self._answered(list(pending), missing)
+            if len(done) >= missing:
+                break
+            worker = pending[others[0]]
+            self._lose(self._late(worker, self._call_of(worker)))
+        answered = [pending[ref] for ref in done]
+        ready = [w for w in self._running if w in answered or w not in self._turns]
+        running = [worker for worker in self._running if worker not in ready]
+        idle, unread = self._idle + ready, self._unread + answered
+        self._running, self._idle, self._unread = running, idle, unread
 
-    def recv(self) -> Batch:
-        self._begin("recv")
-        if not self._received or (self._sent and not self._is_step_overridden(Ray)):
-            self._batch = self._take()
-        self._sent, self._received = False, True
-        assert self._batch is not None
-        return self._batch
-
-    def _give(self, actions: Any) -> None:
-        """Send actions to the workers of the last batch."""
-        rows = self._rows(actions)
-        workers = self._batch_workers or self._next_workers()
-        self._batch_workers = []
-        first = 0
-        for worker in workers:
-            last = first + self._num_slots(worker)
-            self._running[self._call(worker, "step", rows[first:last])] = worker
-            first = last
-
-    def _take(self) -> Batch:
-        """Wait for a whole batch and hand it over."""
-        workers = self._batch_workers or self._next_workers()
-        self._batch_workers = workers
-        slots, said, first = self._slots(workers), {}, 0
-        for worker in workers:
-            for slot, info in self._spoken.pop(worker, {}).items():
-                said[first + slot] = info
-            first += self._num_slots(worker)
-        rows = self._buffers
-        return Batch(
-            slots,
-            rows.observations[slots],
-            rows.rewards[slots],
-            rows.terminals[slots],
-            rows.truncations[slots],
-            rows.masks[slots],
-            Infos(first, lambda: said),
+    def _report(self, worker: int) -> TurnReport | None:
+        report: TurnReport | None = self._answer(
+            self._turns.pop(worker), worker, self._call_of(worker)
         )
+        return report
 
-    def _next_workers(self) -> list[int]:
-        """Return the workers of the next batch, in order of slots; wait until there are enough."""
-        self._collect(self.num_workers - len(self._idle))
-        workers, self._idle = self._idle[: self.num_workers], self._idle[self.num_workers :]
-        workers.sort()
-        if self.surplus_envs:
-            self._handed = self._slots(workers)
-        return workers
-
-    def _collect(self, count: int) -> None:
-        """Wait until `count` running workers are done, and take the rows of all that are."""
-        failed: PufferError | None = None
-        for ref in self._wait(self._running, min(count, len(self._running))):
-            worker = self._running.pop(ref)
-            try:
-                self._keep(worker, self._answer(ref, worker, self._call_of(worker)))
-            except WorkerError:
-                raise
-            except PufferError as error:
-                failed = failed or error
-            self._resetting.discard(worker)
-            self._idle.append(worker)
-        if failed is not None:
-            self._ready = False  # `reset` may be called
-            raise failed
-
-    def _keep(self, worker: int, rows: Rows) -> None:
-        """Copy what a worker answered to its slots."""
-        own = self._buffers.slots(*self._bounds(worker))
-        rows.copy_to(own)
-        if rows.spoken:
-            self._spoken[worker] = rows.spoken
-        if rows.stats is not None:
-            self._stats.merge(rows.stats)
-        if worker in self._resetting:
-            if len(self._resetting) == len(self._workers):  # it is the first
-                self.agent_ids = rows.agent_ids
-            check_agent_ids(self.agent_ids, rows.agent_ids, self._envs(worker).start)
-        elif worker == 0:
-            self.agent_ids = rows.agent_ids
-
-    def _call_of(self, worker: int) -> str:
-        return "reset" if worker in self._resetting else "step"
-
-    def _envs(self, worker: int) -> range:
-        units, per_unit = self._units[worker], self._envs_per_unit
-        return range(units.start * per_unit, units.stop * per_unit)
-
-    def _bounds(self, worker: int) -> tuple[int, int]:
-        envs = self._envs(worker)
-        return envs.start * self.agents_per_env, envs.stop * self.agents_per_env
-
-    def _num_slots(self, worker: int) -> int:
-        return len(self._envs(worker)) * self.agents_per_env
-
-    def _slots(self, workers: list[int]) -> slice | NDArray[np.int64]:
-        bounds = [self._bounds(worker) for worker in workers]
-        if workers[-1] - workers[0] == len(workers) - 1:
-            return slice(bounds[0][0], bounds[-1][1])
-        return np.concatenate([np.arange(*each) for each in bounds])
+    def _recreate(self, worker: int) -> None:
+        self._turns.pop(worker, None)
+        self._ray.kill(self._actors[worker])
+        self._create([worker])
 
     # ---- Calls ---------------------------------------------------------------------------------
 
-    def _call(self, worker: int, *message: Any) -> Any:
-        return self._actors[worker].call.remote(*message)
+    def _send(self, worker: int, call: str, *arguments: Any) -> Any:
+        return self._actors[worker].call.remote(call, *arguments)
 
-    def _ask(self, workers: Iterable[int], *message: Any) -> dict[int, Any]:
-        """Call workers that have nothing else to do; the first failure is raised at the end."""
-        asked = {self._call(worker, *message): worker for worker in workers}
-        answers, failed = {}, None
-        for ref in self._wait(asked, len(asked), message[0]):
+    def _call(
+        self,
+        workers: list[int],
+        call: str,
+        *arguments: Any,
+        on_lost: Callable[[LostWorkerError], None] | None = None,
+    ) -> dict[int, Any]:
+        refs = {worker: self._send(worker, call, *arguments) for worker in workers}
+        answers: dict[int, Any] = {}
+        failed: dict[int, PufferError] = {}
+        waiting = list(workers)
+        while waiting:
+            worker = waiting.pop(0)
             try:
-                answers[asked[ref]] = self._answer(ref, asked[ref], message[0])
-            except WorkerError:
-                raise
+                answers[worker] = self._answer(refs[worker], worker, call)
+            except LostWorkerError as error:
+                if on_lost is None:
+                    raise
+                on_lost(error)
+                refs[worker] = self._send(worker, call, *arguments)
+                waiting.append(worker)
             except PufferError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return dict(sorted(answers.items()))
+                failed[worker] = error
+        if failed:
+            raise failed[min(failed)]
+        return answers
 
-    def _wait(self, asked: Mapping[Any, int], count: int, call: str | None = None) -> list[Any]:
-        """Wait until `count` of the calls are answered; return all that are, in order.
-
-        Without the name of the `call` it is the turn of each worker.
-        """
-        refs = list(asked)
+    def _answered(self, refs: list[Any], count: int) -> tuple[list[Any], list[Any]]:
+        """Wait for `count` answers, until `timeout`; return the calls answered, and the others."""
         if count < 1:
-            return []
-        done, pending = self._ray.wait(
+            return [], refs
+        done, others = self._ray.wait(
             refs, num_returns=count, timeout=self._timeout, fetch_local=False
         )
-        if len(done) < count:
-            worker = asked[pending[0]]
-            raise self._late(worker, call or self._call_of(worker))
-        if pending:  # more may have come meanwhile
-            done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        if others and len(done) >= count:  # more may have come meanwhile
+            done, others = self._ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
         answered = set(done)
-        return [ref for ref in refs if ref in answered]
+        return [ref for ref in refs if ref in answered], others
 
     def _answer(self, ref: Any, worker: int, call: str) -> Any:
-        errors = self._ray.exceptions
+        """Return the value of an answer, after its rows are copied to the slots of the worker."""
+        errors, label = self._ray.exceptions, self._partition.label(worker)
         try:
-            answer = self._ray.get(ref, timeout=self._timeout)
-        except errors.RayTaskError as error:  # its answer cannot travel, or it could not be asked
-            said = " ".join(str(error.cause).split())
+            answer: Answer | Failure = self._ray.get(ref, timeout=self._timeout)
+        except errors.RayTaskError as error:  # the answer, or what was asked, cannot be pickled
             raise EnvError(
-                f"{self._named(worker)}, `{_spelled(call)}`: what it answers must be able to leave "
-                f"its worker, but {type(error.cause).__name__}: {said}"
+                f"{label}, `{_spelled(call)}`: what it answers must be able to leave its worker, "
+                f"but {one_line(error.cause)}"
             ) from error
         except errors.GetTimeoutError:
             raise self._late(worker, call) from None
         except errors.RayError as error:
             raise self._lost(worker, f"died during `{_spelled(call)}`: {_reason(error)}") from error
         if isinstance(answer, Failure):
+            if answer.is_lost_worker:
+                how = f"lost a worker of its own during `{_spelled(call)}`: {answer.message}"
+                raise self._lost(worker, how.rstrip("."))
             raise rebuilt(answer)
-        return answer
+        if answer.rows is not None:
+            slots = self._worker_slots[worker]
+            own = self._buffers.slots(slots.start, slots.stop)
+            answer.rows.copy_to(own, self._returns[slots], self._lengths[slots])
+        return answer.value
 
-    def _late(self, worker: int, call: str) -> WorkerError:
+    def _late(self, worker: int, call: str) -> LostWorkerError:
         limit = f"within {self._timeout:g} s (`timeout`)"
         if call == "create":
             cluster, free = self._ray.cluster_resources(), self._ray.available_resources()
@@ -316,84 +228,18 @@ class Ray(BufferedVectorEnv):
             limit += f"{free.get('CPU', 0):g} of them free"
         return self._lost(worker, f"did not finish `{_spelled(call)}` {limit}")
 
-    def _lost(self, worker: int, how: str) -> WorkerError:
-        """End all and return the error that says how a worker was lost; the caller raises it."""
-        self._closed = True
-        self._finalizer()
-        return WorkerError(f"{self._named(worker)} {how}.", worker, self._envs(worker))
+    def _lost(self, worker: int, how: str) -> LostWorkerError:
+        label, envs = self._partition.label(worker), self._partition.envs(worker)
+        return LostWorkerError(f"{label} {how}.", worker, envs)
 
-    def _named(self, worker: int) -> str:
-        envs = self._envs(worker)
-        which = f"env {envs[0]}" if len(envs) == 1 else f"envs {envs[0]} to {envs[-1]}"
-        return f"worker {worker} ({which})"
-
-    # ---- Statistics, state, pictures, end ------------------------------------------------------
-
-    def drain_stats(self) -> EpisodeStats:
-        stats, self._stats = self._stats, EpisodeStats()
-        return stats
-
-    def snapshot(self) -> NDArray[np.uint8] | None:
-        self._begin("snapshot")
-        self._collect(len(self._running))
-        states = self._ask(self._workers, "snapshot")
-        if any(state is None for state in states.values()):
-            return None
-        return np.concatenate(list(states.values()))
-
-    def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
-        self._begin("restore")
-        states = self._state_rows(state, env)
-        self._collect(len(self._running))
-        for worker in self._workers:
-            envs = self._envs(worker)
-            if env is None:
-                given = self._ask([worker], "restore", states[envs.start : envs.stop], None)
-            elif env in envs:
-                given = self._ask([worker], "restore", states, env - envs.start)
-            else:
-                continue
-            self._keep(worker, given[worker])
-        if env is None:
-            self._begin_anew()
-        self._idle, self._batch_workers, self._spoken = list(self._workers), [], {}
-        if self.surplus_envs:
-            self._batch_workers = self._next_workers()
-        self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
-        self._note_restore()
-
-    def render(self, env: int = 0) -> NDArray[np.uint8] | None:
-        self._begin("render")
-        total = self.num_envs + self.surplus_envs
-        if not 0 <= env < total:
-            raise UsageError(f"`env` must be in 0..{total - 1}, but got {env}.")
-        self._collect(len(self._running))
-        worker = next(each for each in self._workers if env in self._envs(each))
-        picture: NDArray[np.uint8] | None
-        picture = self._ask([worker], "render", env - self._envs(worker).start)[worker]
-        return picture
-
-    def close(self) -> None:
-        """Close the envs and end the actors. Safe to call twice, and at any moment."""
-        closed, self._closed = self._closed, True
-        if closed:
-            return
-        failed: EnvError | None = None
-        if self._finalizer.alive and not self._running:
-            self._timeout = _CLOSE_SECONDS
-            try:
-                self._ask(self._workers, "close")
-            except EnvError as error:
-                failed = error
-            except PufferError:  # one is gone, or hangs: it is ended like the others
-                pass
-        self._finalizer()
-        if failed is not None:
-            raise failed
+    def _close_envs(self) -> PufferError | None:
+        self._timeout = _CLOSE_SECONDS
+        failed = super()._close_envs()
+        return None if isinstance(failed, WorkerError) else failed  # all actors are ended anyway
 
 
 class Rows(NamedTuple):
-    """What an actor answers after a step: copies of its rows, and what its envs said."""
+    """Copies of an actor's rows, on their way to the parent."""
 
     observations: NDArray[Any]
     rewards: NDArray[np.float32]
@@ -402,12 +248,11 @@ class Rows(NamedTuple):
     masks: NDArray[np.bool_]
     action_masks: NDArray[np.bool_] | None
     final_observations: NDArray[Any] | None  # of truncated slots only
-    spoken: dict[int, dict[str, Any]]
-    stats: EpisodeStats | None
-    agent_ids: tuple[Any, ...] | None
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
 
-    def copy_to(self, rows: Buffers) -> None:
-        """Write to the slots of the same envs in a larger vector."""
+    def copy_to(self, rows: Buffers, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Write to the slots of the same envs in the whole vector."""
         for name in ("observations", "rewards", "terminals", "truncations", "masks"):
             getattr(rows, name)[:] = getattr(self, name)
         if self.action_masks is not None:
@@ -415,72 +260,62 @@ class Rows(NamedTuple):
             rows.action_masks[:] = self.action_masks
         if self.final_observations is not None:
             rows.final_observations[self.truncations] = self.final_observations
+        returns[:], lengths[:] = self.returns, self.lengths
+
+
+class Answer(NamedTuple):
+    """What an actor answers to a call: its value, and the rows where the call has changed them."""
+
+    value: Any
+    rows: Rows | None = None
 
 
 class Actor:
-    """A part of the envs, in a process of the cluster. `call` answers a `Failure` for an error."""
+    """A shard of the envs, in a process of the cluster."""
 
     def __init__(self, creator: bytes, first_unit: int, num_units: int, path: list[str]) -> None:
         self._creator, self._first_unit, self._num_units = creator, first_unit, num_units
         # modules beside the user's script, where this machine has them at the same place
         sys.path += [each for each in path if each not in sys.path and os.path.isdir(each)]
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Run one of the methods below."""
+    def call(self, name: str, *arguments: Any) -> Answer | Failure:
+        """Create the envs, step them, or run a call of `ShardService`."""
         try:
-            return getattr(self, f"_{name}")(*arguments)
+            if name == "create":
+                return Answer(self._create())
+            if name == "step":
+                self._shard.buffers.actions[...] = arguments[0]
+                return Answer(self._service.step()[0], self._rows())
+            if name == "reset":
+                return Answer(self._service.reset(*arguments), self._rows())
+            value = self._service.call(name, *arguments)
+            return Answer(value, self._rows() if name == "restore" else None)
         except Exception as error:
-            return failure(error)
+            return failure_of(error)
 
-    def _create(self) -> Facts:
-        try:
-            creator = cloudpickle.loads(self._creator)
-        except Exception as error:
-            raise EnvError(
-                "`env_creator` must be something a worker can import, but "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        self._vecenv = Serial(creator, self._num_units, first_env=self._first_unit)
-        return self._vecenv.shard.facts
+    def _create(self) -> EnvDescription:
+        self._shard = Shard(unpickled(self._creator), self._num_units, self._first_unit)
+        about, slots = self._shard.description, self._shard.num_slots
+        spaces = about.observation_space, about.action_space
+        self._shard.bind(allocate(slots, *spaces, about.has_action_masks))
+        self._returns, self._lengths = np.zeros(slots), np.zeros(slots, dtype=np.int64)
+        self._service = ShardService(self._shard, self._returns, self._lengths)
+        return about
 
-    def _reset(self, seed: int) -> Rows:
-        self._vecenv.reset(seed=seed)
-        return self._rows([])
-
-    def _step(self, actions: NDArray[Any]) -> Rows:
-        layout = action_layout(self._vecenv.action_space)
-        *_, infos = self._vecenv.step(action_values(layout, actions))
-        return self._rows(infos)
-
-    def _rows(self, infos: list[dict[str, Any]]) -> Rows:
-        vecenv = self._vecenv
-        cut = vecenv.truncations
-        any_cut, any_ended = cut.any(), bool(cut.any() or vecenv.terminals.any())
+    def _rows(self) -> Rows:
+        rows = self._shard.buffers
+        cut = rows.truncations
         return Rows(
-            vecenv.observations,
-            vecenv.rewards,
-            vecenv.terminals,
+            rows.observations,
+            rows.rewards,
+            rows.terminals,
             cut,
-            vecenv.masks,
-            vecenv.action_masks,
-            vecenv.final_observations[cut] if any_cut else None,
-            {slot: info for slot, info in enumerate(infos) if info},
-            vecenv.drain_stats() if any_ended else None,
-            vecenv.agent_ids,
+            rows.masks,
+            rows.action_masks,
+            rows.final_observations[cut] if cut.any() else None,
+            self._returns,
+            self._lengths,
         )
-
-    def _snapshot(self) -> NDArray[np.uint8] | None:
-        return self._vecenv.snapshot()
-
-    def _restore(self, state: NDArray[np.uint8], env: int | None) -> Rows:
-        self._vecenv.restore(state, env)
-        return self._rows([])
-
-    def _render(self, env: int) -> Any:
-        return self._vecenv.render(env)
-
-    def _close(self) -> None:
-        self._vecenv.close()
 
 
 class _Connection:
@@ -520,10 +355,10 @@ class _Connection:
             return False
         return bool(self.ray.get_runtime_context().get_worker_id() == self._id)
 
-    def end(self, actors: list[Any]) -> None:
+    def end(self, actors: dict[int, Any]) -> None:
         """End actors that were made through this connection."""
         if self._is_open():
-            for actor in actors:
+            for actor in actors.values():
                 self.ray.kill(actor)
 
     @property
@@ -589,22 +424,11 @@ def _on_loopback() -> Iterator[None]:
             os.environ[name] = kept
 
 
-def _stop(connection: _Connection, actors: list[Any]) -> None:
+def _stop(connection: _Connection, actors: dict[int, Any]) -> None:
     with contextlib.suppress(Exception):  # the cluster may be gone, or the interpreter ending
         connection.end(actors)
     with contextlib.suppress(Exception):
         connection.leave()
-
-
-def _pickled(env_creator: Callable[[], Any]) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(env_creator)
-    except Exception as error:
-        raise UsageError(
-            "`env_creator` must be able to go to another machine, but cannot be pickled: "
-            f"{' '.join(str(error).split())}. Try creating what it holds inside of it."
-        ) from error
-    return data
 
 
 def _spelled(call: str) -> str:

@@ -33,12 +33,12 @@ class Serial(BufferedVectorEnv):
         self.shard = Shard(env_creator, num_envs, first_env)
         self.envs = self.shard.envs
         self.num_envs = self.shard.num_envs
-        facts = self.shard.facts
-        self.agents_per_env = facts.agents_per_env
-        spaces = facts.observation_space, facts.action_space
-        rows = num_bytes(self.num_agents, *spaces, facts.has_action_masks)
+        description = self.shard.description
+        self.agents_per_env = description.agents_per_env
+        spaces = description.observation_space, description.action_space
+        rows = num_bytes(self.num_agents, *spaces, description.has_action_masks)
         check_memory(rows, "the rows of all envs", "num_envs")
-        self.shard.bind(allocate(self.num_agents, *spaces, facts.has_action_masks))
+        self.shard.bind(allocate(self.num_agents, *spaces, description.has_action_masks))
         self._attach(self.shard.buffers, *spaces)
 
     def rebind(self, buffers: Buffers) -> bool:
@@ -55,7 +55,7 @@ class Serial(BufferedVectorEnv):
         self._begin("reset")
         given = self._take_seed(seed)
         if given is None:
-            given = native.fresh_seed() >> (32 if self.shard.facts.is_python else 0)
+            given = native.fresh_seed() >> (32 if self.shard.description.is_python else 0)
         self._ready = False  # until it has succeeded
         self.shard.reset(given)
         self.agent_ids = self.shard.agent_ids
@@ -89,7 +89,7 @@ class Serial(BufferedVectorEnv):
         return self.shard.snapshot()
 
     def restore(self, state: NDArray[np.uint8], env: int | None = None) -> None:
-        if not self.shard.can_restore:
+        if not self.shard.description.can_restore:
             super().restore(state)
         self._begin("restore")
         self.shard.restore(self._state_rows(state, env), env or 0)

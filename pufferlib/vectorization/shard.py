@@ -23,8 +23,8 @@ from pufferlib.spaces import Space, action_layout, action_values
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
 
 
-class Facts(NamedTuple):
-    """What a vector must know of its envs before it can give them rows."""
+class EnvDescription(NamedTuple):
+    """What a vector env must know of its envs to give them rows; all workers must agree on it."""
 
     observation_space: Space
     action_space: Space
@@ -32,9 +32,10 @@ class Facts(NamedTuple):
     envs_per_unit: int  # 1, or the envs of a vector env that the creator returned
     has_action_masks: bool
     is_python: bool = False  # seeds must stay below 2**32
+    can_restore: bool = False
 
-    def check(self, other: Facts, env: int) -> None:
-        """Raise unless `other`, which are the facts of `env`, are those of env 0."""
+    def check(self, other: EnvDescription, env: int) -> None:
+        """Raise unless `other`, which describes `env`, equals this description of env 0."""
         for name in ("agents_per_env", "observation_space", "action_space", "envs_per_unit"):
             if getattr(other, name) != getattr(self, name):
                 spelled = _SPELLED.get(name, name)
@@ -69,27 +70,28 @@ class Shard:
         self.envs: list[Any] = []
         # the unit whose turn it is: shows that a long call gets on, and where it does not
         self.progress: list[int] | memoryview[int] = [0]
-        facts: Facts | None = None
+        description: EnvDescription | None = None
         try:
             for unit in range(first_unit, first_unit + num_units):
                 env = self._created(env_creator, unit)
-                if facts is None:
-                    facts = _facts(env)
-                facts.check(_facts(env), unit * facts.envs_per_unit)
+                if description is None:
+                    description = _described(env)
+                description.check(_described(env), unit * description.envs_per_unit)
                 if on_created is not None:
                     on_created(unit - first_unit + 1)
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()
             raise
-        assert facts is not None
-        self.facts = facts._replace(
+        assert description is not None
+        self.description = description._replace(
             has_action_masks=any(env.has_action_masks for env in self.envs),
             is_python=is_python(self.envs[0]),
+            can_restore=all(hasattr(env, "restore") for env in self.envs),
         )
-        self.first_env = first_unit * facts.envs_per_unit
-        self.num_envs = num_units * facts.envs_per_unit
-        self.slots_per_unit = facts.agents_per_env * facts.envs_per_unit
+        self.first_env = first_unit * description.envs_per_unit
+        self.num_envs = num_units * description.envs_per_unit
+        self.slots_per_unit = description.agents_per_env * description.envs_per_unit
         self.num_slots = num_units * self.slots_per_unit
         self.agent_ids: tuple[Any, ...] | None = None
         self.is_silent = False  # surely nothing came of the last step besides rows
@@ -116,7 +118,7 @@ class Shard:
             env.bind(buffers.slots(*self._slots(unit)))
         self._steps = [(unit, env.step, env.actions) for unit, env in enumerate(self.envs)]
         self.tracker = EpisodeTracker(buffers.num_slots)
-        space = self.facts.observation_space
+        space = self.description.observation_space
         self._check, self._check_final = (
             FiniteCheck(space, rows) for rows in (buffers.observations, buffers.final_observations)
         )
@@ -136,7 +138,7 @@ class Shard:
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
         for unit, env in enumerate(self.envs):
             self.progress[0] = unit
-            index = before + self.first_env + unit * self.facts.envs_per_unit
+            index = before + self.first_env + unit * self.description.envs_per_unit
             if isinstance(env, _Nested):
                 env.reset_from(seed, index)
             else:
@@ -154,7 +156,7 @@ class Shard:
             check_agent_ids(
                 self.agent_ids,
                 getattr(env, "agent_ids", None),
-                self.first_env + unit * self.facts.envs_per_unit,
+                self.first_env + unit * self.description.envs_per_unit,
             )
 
     def step(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
@@ -235,7 +237,7 @@ class Shard:
         if isinstance(self.envs[unit], Emulated):
             error: EnvError = self.envs[unit].broken(method, what, within)
             return error
-        env = self.first_env + slot // self.facts.agents_per_env
+        env = self.first_env + slot // self.description.agents_per_env
         return EnvError(f"env {env}, `{method}`: {what}")
 
     def drain(self, units: Iterable[int] | None = None) -> EpisodeStats:
@@ -256,21 +258,16 @@ class Shard:
             states.append(env.snapshot())
         return None if any(state is None for state in states) else np.concatenate(states)
 
-    @property
-    def can_restore(self) -> bool:
-        """Whether the envs take back what `snapshot` gave."""
-        return all(hasattr(env, "restore") for env in self.envs)
-
     def restore(self, rows: NDArray[np.uint8], first: int = 0) -> None:
         """Put envs `first`, `first + 1`, ... of this shard back into states of `snapshot`."""
-        per_unit = self.facts.envs_per_unit
+        per_unit = self.description.envs_per_unit
         for offset in range(0, len(rows), per_unit):
             self.progress[0] = unit = (first + offset) // per_unit
             self.envs[unit].restore(rows[offset : offset + per_unit])
 
     def render(self, env: int) -> Any:
         """Return a picture of one env of this shard, or None."""
-        self.progress[0], inner = divmod(env, self.facts.envs_per_unit)
+        self.progress[0], inner = divmod(env, self.description.envs_per_unit)
         target = self.envs[self.progress[0]]
         return target.render(inner) if isinstance(target, _Nested) else target.render()
 
@@ -295,7 +292,7 @@ def _loop(
         return None
     parts = [env.parts() for env in envs]
     first = parts[0]
-    return native.Loop(
+    return native.EnvLoop(
         [part.step for part in parts],
         [] if first.read is None else [part.read for part in parts],
         [] if first.write is None else [part.write for part in parts],
@@ -313,7 +310,7 @@ def is_python(env: Any) -> bool:
     """Return whether a unit is made of Python envs, to which old generators may belong."""
     if isinstance(env, _Nested):
         shard = getattr(env.vecenv, "shard", None)
-        return shard is None or shard.facts.is_python
+        return shard is None or shard.description.is_python
     return isinstance(env, Emulated)
 
 
@@ -326,9 +323,9 @@ def check_agent_ids(first: tuple[Any, ...] | None, own: tuple[Any, ...] | None, 
         )
 
 
-def _facts(env: Any) -> Facts:
+def _described(env: Any) -> EnvDescription:
     inner = env.vecenv if isinstance(env, _Nested) else None
-    return Facts(
+    return EnvDescription(
         observation_space=env.single_observation_space,
         action_space=env.single_action_space,
         agents_per_env=env.num_agents if inner is None else inner.agents_per_env,

@@ -1,12 +1,36 @@
-"""How many envs go to how many workers, and which options of them go together."""
+"""How many envs go to how many workers, and which options of workers go together."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 
 from pufferlib.errors import UsageError
 from pufferlib.registry import resolve_sizes
+
+
+@dataclass
+class Partition:
+    """The envs of each worker: a contiguous range of units, which are calls of the creator."""
+
+    units: list[range]
+    envs_per_unit: int = 1  # more where the creator returns a vector env
+
+    def envs(self, worker: int) -> range:
+        """Return the envs of a worker."""
+        units, each = self.units[worker], self.envs_per_unit
+        return range(units.start * each, units.stop * each)
+
+    def worker_of(self, env: int) -> int:
+        """Return the worker that has this env."""
+        return next(w for w in range(len(self.units)) if env in self.envs(w))
+
+    def label(self, worker: int) -> str:
+        """Return how messages name a worker: "worker 1 (envs 2 to 3)"."""
+        envs = self.envs(worker)
+        which = f"env {envs[0]}" if len(envs) == 1 else f"envs {envs[0]} to {envs[-1]}"
+        return f"worker {worker} ({which})"
 
 
 def check_options(
@@ -16,7 +40,7 @@ def check_options(
     timeout: float | None = None,
     restart: int = 0,
 ) -> None:
-    """Raise for the first option that does not fit."""
+    """Raise for the first option that is out of range or contradicts another."""
     if mode not in ("sync", "async"):
         raise UsageError(f"`mode` must be sync or async, but got {mode!r}.")
     if surplus_envs < 0 or restart < 0:

@@ -51,7 +51,7 @@ class Threads(BufferedVectorEnv):
         self._owner = os.getpid()
         self.num_envs = num_envs
         self.num_workers = workers
-        self.batches = 2 if double_buffer else 1
+        self.batches, self._has_halves = (2, True) if double_buffer else (1, False)
         self.agents_per_env = self._vec.agents_per_env
         self._attach(self._vec.buffers, self._vec.observation_space, self._vec.action_space)
         self._dones = np.zeros(self.num_agents, dtype=np.bool_)
@@ -90,11 +90,7 @@ class Threads(BufferedVectorEnv):
         dones = np.logical_or(self.terminals, self.truncations, out=self._dones)
         return self.observations, self.rewards, dones, infos
 
-    def send(self, actions: Any) -> None:
-        if self.batches == 1:
-            super().send(actions)
-            return
-        self._begin("send")
+    def _give(self, actions: Any) -> None:
         half = self._num_sent % 2
         rows = self._rows(actions, self._halves[half])
         self._detach_infos(half)
@@ -102,33 +98,25 @@ class Threads(BufferedVectorEnv):
         self._vec.begin(half)
         self._num_sent += 1
 
-    def recv(self) -> Batch:
+    def _take(self) -> Batch:
         if self.batches == 1:
-            return super().recv()
-        self._begin("recv")
+            return super()._take()
         half = self._num_received % 2
         self._vec.finish(half)
         self._num_received += 1
-        slots = self._handed = self._halves[half]
+        self._handed = self._halves[half]
         infos = Infos(self.batch_slots, functools.partial(self._vec.spoken, half))
         self._last_infos[half] = weakref.ref(infos)
-        return Batch(
-            slots,
-            self.observations[slots],
-            self.rewards[slots],
-            self.terminals[slots],
-            self.truncations[slots],
-            self.masks[slots],
-            infos,
-        )
+        return self._batch_of(infos)
 
     def _begin(self, call: str) -> None:
+        if self.batches == 2:  # halves are counted below
+            self._sent = self._received = False
         super()._begin(call)
         if os.getpid() != self._owner:
             raise other_process(call, self)
         if self.batches == 1:
             return
-        self._received = False  # that is about whole batches; halves are counted here
         unanswered = self._num_received - self._num_sent
         is_under_way = self._num_sent > max(0, self._num_received - 2)
         if call == "send" and unanswered == 0:

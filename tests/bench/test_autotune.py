@@ -15,7 +15,6 @@ from gymnasium.spaces import Box, Discrete
 
 from pufferlib import config as configs
 from pufferlib import make
-from pufferlib.batches import fit
 from pufferlib.bench.autotune import (
     Layout,
     Report,
@@ -169,7 +168,9 @@ def test_iterations_of_slow_envs_are_cut_to_the_time_there_is() -> None:
 def test_the_proposal_for_cartpole_keeps_the_horizon_and_learns(tmp_path: Path) -> None:
     config = configs.load("cartpole")
     with make("cartpole", config.vec.num_envs) as vecenv:
-        horizon = fit(config.chosen_train(), vecenv.num_agents, False).shape.horizon
+        horizon = configs.complete_options(
+            config.chosen_train(), vecenv.num_agents, False
+        ).shape.horizon
     report = autotune("cartpole", seconds=5)
     assert {each.layout.backend for each in report.trials} >= {"threads", "serial"}
     for each in report.trials:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import pufferlib
 from pufferlib import config
 from pufferlib.config import (
     Config,
@@ -60,7 +61,9 @@ def test_later_layers_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_packaged_ini_loads() -> None:
-    for path in (Path(config.__file__).parent / "configs").glob("*.ini"):
+    paths = list((Path(pufferlib.__file__).parent / "configs").glob("*.ini"))
+    assert paths
+    for path in paths:
         assert load(path.stem).name == path.stem
 
 

@@ -15,9 +15,8 @@ import torch
 
 import pufferlib
 from pufferlib import PuffeRL, config
-from pufferlib.batches import fit
 from pufferlib.cli import main
-from pufferlib.config import TrainConfig
+from pufferlib.config import TrainConfig, complete_options
 from pufferlib.models import MLP
 from pufferlib.runs import checkpoint
 
@@ -57,15 +56,15 @@ def test_the_signature_shows_what_256_slots_get() -> None:
         "vf_coef": 0.5,
         "max_grad_norm": 0.5,
     }
-    fitted = dataclasses.asdict(fit({}, 256, False).config)
-    assert {key: fitted[key] for key in documented} == documented
+    completed = dataclasses.asdict(complete_options({}, 256, False).config)
+    assert {key: completed[key] for key in documented} == documented
 
 
 def test_a_batch_of_ones_own_leaves_out_sizes_made_for_another() -> None:
     packaged = {"batch_size": 8192, "minibatch_size": 2048, "num_steps": 32, "gamma": 0.9}
     own = {"batch_size": 512, "seed": 3}
-    assert config.layered(packaged, own) == {"batch_size": 512, "gamma": 0.9, "seed": 3}
-    assert config.layered(packaged, {"seed": 3}) == {**packaged, "seed": 3}
+    assert config.merge_train_layers(packaged, own) == {"batch_size": 512, "gamma": 0.9, "seed": 3}
+    assert config.merge_train_layers(packaged, {"seed": 3}) == {**packaged, "seed": 3}
 
 
 def test_an_env_without_an_ini_gets_what_its_slots_ask_for() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from random_play import Player, assert_same, play, rows, short_episodes, total_ends
 
 import pufferlib
 from pufferlib.native import NativeInfo, NativeVec, infos
 from pufferlib.spaces import action_layout, unflatten_action
-from pufferlib.vectorization import VectorEnv
 
 NUM_ENVS = 5  # no multiple of 2 or 4 threads
 STEPS = 300
@@ -43,12 +42,6 @@ def variants() -> Iterator[Any]:
                 yield pytest.param(name, {param.name: choice}, id=f"{name}-{choice}")
 
 
-def short_episodes(name: str, steps: int) -> dict[str, int]:
-    """Return settings that truncate after `steps`, none where the env has no such param."""
-    can_truncate = "max_steps" in {param.name for param in infos()[name].params}
-    return {"max_steps": steps} if can_truncate else {}
-
-
 def variants_where(test: Callable[[str, dict[str, Any]], Any]) -> Any:
     chosen = [variant for variant in variants() if test(*variant.values)]
     return pytest.mark.parametrize(("name", "settings"), chosen)
@@ -66,68 +59,6 @@ every_variant = variants_where(lambda name, settings: True)
 WITHOUT_DICE = {"password", "stochastic", "chain"}  # nothing in their rules is random
 # boards too small for all agents: some must wait, masked
 CROWDED = {"snake": {"width": 8, "height": 8, "num_agents": 32, "max_length": 8}}
-
-
-class Player:
-    """Draws random legal actions, the same for the same seed."""
-
-    def __init__(self, vecenv: VectorEnv, seed: int = 0) -> None:
-        self.layout = action_layout(vecenv.action_space)
-        self.vecenv, self.rng = vecenv, np.random.default_rng(seed)
-
-    def __call__(self) -> NDArray[Any]:
-        slots, masks = self.vecenv.num_agents, self.vecenv.action_masks
-        words: list[NDArray[Any]] = []
-        first = 0
-        for n in self.layout.nvec:
-            odds = self.rng.random((slots, n))
-            if masks is not None:
-                odds = np.where(masks[:, first : first + n], odds, -1)
-            words.append(odds.argmax(1).astype(np.int32))
-            first += n
-        for low, high in zip(self.layout.low, self.layout.high, strict=True):
-            words.append(self.rng.uniform(low, high, slots).astype(np.float32))
-        rows = np.stack([word.view(self.layout.dtype) for word in words], 1)
-        return rows.reshape(slots, *self.layout.shape)
-
-
-def rows(vecenv: VectorEnv) -> dict[str, NDArray[Any]]:
-    """Copy all that a step leaves behind."""
-    names = ["observations", "rewards", "terminals", "truncations", "masks"]
-    if vecenv.action_masks is not None:
-        names.append("action_masks")
-    copies = {name: getattr(vecenv, name).copy() for name in names}
-    # valid where truncated only
-    copies["final_observations"] = vecenv.final_observations[vecenv.truncations].copy()
-    return copies
-
-
-def play(vecenv: VectorEnv, steps: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Play on with random actions; return a copy of everything after every step."""
-    player, story = Player(vecenv, seed), []
-    for _ in range(steps):
-        *_, spoken = vecenv.step(player())
-        story.append({**rows(vecenv), "infos": [_without_time(info) for info in spoken]})
-    return story
-
-
-def _without_time(info: dict[str, Any]) -> dict[str, Any]:
-    return {"r": info["episode"]["r"], "l": info["episode"]["l"]} if info else {}
-
-
-def assert_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
-    assert len(one) == len(other)
-    for step, (left, right) in enumerate(zip(one, other, strict=True)):
-        for name in left:
-            if name == "infos":
-                assert left[name] == right[name], f"{name} differ in step {step}"
-            else:
-                same = left[name].tobytes() == right[name].tobytes()
-                assert same, f"{name} differ in step {step}"
-
-
-def total_ends(story: list[dict[str, Any]]) -> int:
-    return sum(int((step["terminals"] | step["truncations"]).sum()) for step in story)
 
 
 # ---- Rows ----------------------------------------------------------------------------------------
@@ -374,7 +305,7 @@ def test_metrics_hold_score_and_perf(name: str) -> None:
 def test_descriptors_are_complete(name: str) -> None:
     info: NativeInfo = infos()[name]
     assert info.doc
-    assert info.family
+    assert info.group
     names = [param.name for param in info.params]
     assert len(set(names)) == len(names)
     assert not RESERVED & set(names)

@@ -1,4 +1,4 @@
-"""The panel: every number, at any size, with names of any kind."""
+"""The panel: every metric, at any size, with any names."""
 
 import math
 import re
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from boards import LOG, frame, learn, make, summary
 
-from pufferlib.dashboard.glyphs import ASCII
+from pufferlib.dashboard.drawing import ASCII
 
 
-def test_panel_shows_every_number_of_the_log() -> None:
+def test_panel_shows_every_metric_of_the_log() -> None:
     dashboard = make()
     dashboard.update(LOG)
     text = "\n".join(frame(dashboard))
@@ -34,7 +34,7 @@ def test_panel_shows_every_number_of_the_log() -> None:
         assert re.search(pattern, text), f"{pattern!r} is not in\n{text}"
 
 
-def test_gpu_rows_appear_only_with_a_gpu() -> None:
+def test_gpu_lines_appear_only_with_a_gpu() -> None:
     dashboard = make()
     dashboard.update(LOG)
     assert "gpu" not in "\n".join(frame(dashboard))
@@ -58,10 +58,10 @@ def test_missing_keys_and_nan_are_dashes() -> None:
 
 
 def test_a_panel_without_any_log_can_be_drawn() -> None:
-    assert any("breakout" in row for row in frame(make()))
+    assert any("breakout" in line for line in frame(make()))
 
 
-def test_rows_of_metrics_seen_once_stay() -> None:
+def test_a_metric_stays_on_the_panel_after_its_first_log() -> None:
     dashboard = make()
     dashboard.update(LOG)
     dashboard.update({key: LOG[key] for key in LOG if not key.startswith("env/")})
@@ -86,10 +86,10 @@ def test_time_split_is_smoothed_over_iterations() -> None:
 def test_panel_fits_any_terminal(width: int, height: int, num_iterations: int) -> None:
     dashboard = make()
     learn(dashboard, num_iterations)
-    rows = frame(dashboard, width, height)
+    lines = frame(dashboard, width, height)
 
-    assert 1 <= len(rows) <= height
-    assert {len(row) for row in rows} == {min(width, 120)}
+    assert 1 <= len(lines) <= height
+    assert {len(line) for line in lines} == {min(width, 120)}
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -103,13 +103,13 @@ def test_a_common_terminal_shows_all_sections(width: int) -> None:
     assert "more" not in text
 
 
-def test_what_a_low_terminal_hides_is_counted() -> None:
+def test_a_low_terminal_counts_the_hidden_lines() -> None:
     dashboard = make()
     dashboard.update(LOG)
-    rows = frame(dashboard, 80, 9)
+    lines = frame(dashboard, 80, 9)
 
-    # 9 rows: two borders, bar, counters, headings, 4 rows of a section. 9 losses: 3 and "6 more".
-    assert "+ 6 more" in rows[7]
+    # 9 lines: two borders, bar, counters, headings, 4 lines of a section. 9 losses: 3 and "6 more".
+    assert "+ 6 more" in lines[7]
 
 
 def test_borders_meet() -> None:
@@ -121,16 +121,16 @@ def test_borders_meet() -> None:
                 assert upper in "│┬┼├┤╭╮", f"column {x}:\n{above}\n{below}"
 
 
-def test_foreign_names_cannot_break_the_panel() -> None:
+def test_unprintable_names_cannot_break_the_panel() -> None:
     dashboard = make()
     dashboard._record.env_name = "evil\n\x1b[31m[bold]名前"
     dashboard.update({**LOG, "env/a\tb": 1.0, "env/" + "long" * 40: 2.0})
-    rows = dashboard.frame(80, 30)
-    text = "".join(segment.text for row in rows for segment in row)
+    lines = dashboard.frame(80, 30)
+    text = "".join(segment.text for line in lines for segment in line)
 
     assert not set("\x1b\n\t") & set(text)
     assert "[bold]名前" in text  # markup is text
-    assert {sum(segment.cell_length for segment in row) for row in rows} == {80}
+    assert {sum(segment.cell_length for segment in line) for line in lines} == {80}
 
 
 def test_terminals_without_unicode_get_ascii() -> None:
@@ -174,6 +174,6 @@ def test_svg_shows_the_panel(tmp_path: Path) -> None:
     svg = (tmp_path / "panel.svg").read_text(encoding="utf-8").replace("&#160;", " ")
 
     assert svg.startswith("<svg")
-    assert "url(http" not in svg.replace('"', "")  # a picture fetches nothing
+    assert "url(http" not in svg.replace('"', "")  # a picture loads nothing
     for text in ("breakout", "score over the run", "policy loss", "128k params"):
         assert text in svg

@@ -1,4 +1,4 @@
-"""The summary: the curve with axes, the last numbers, the files."""
+"""The summary: the curve with axes, the final metrics, the files."""
 
 import re
 
@@ -8,19 +8,19 @@ from boards import learn, make, printed, summary
 def test_summary_draws_a_rising_curve_with_axes() -> None:
     dashboard = make()
     learn(dashboard)
-    rows = summary(dashboard).splitlines()
-    plot = [row for row in rows if re.match(r" *\d* [┤│]", row)]
+    lines = summary(dashboard).splitlines()
+    plot = [line for line in lines if re.match(r" *\d* [┤│]", line)]
 
     # The score goes from 10 to 500: marks 0, 200, 400, 600, and the lowest is the axis itself.
-    assert [row.split("┤")[0].strip() for row in plot if "┤" in row] == ["600", "400", "200"]
-    assert any(re.match(r" +0 ┼┬─+", row) for row in rows)
-    assert any(re.match(r" +0 +2M +4M steps$", row) for row in rows)
-    filled = [len(re.findall("[▁-█]", row)) for row in plot]
+    assert [line.split("┤")[0].strip() for line in plot if "┤" in line] == ["600", "400", "200"]
+    assert any(re.match(r" +0 ┼┬─+", line) for line in lines)
+    assert any(re.match(r" +0 +2M +4M steps$", line) for line in lines)
+    filled = [len(re.findall("[▁-█]", line)) for line in plot]
     assert filled == sorted(filled)
     assert filled[-1] > 60
 
 
-def test_summary_gives_final_numbers_and_paths() -> None:
+def test_summary_shows_final_metrics_and_paths() -> None:
     dashboard = make()
     learn(dashboard)
     dashboard.update({"steps": 5_100_000, "uptime": 25.5, "env/score": 450.0})
@@ -32,7 +32,7 @@ def test_summary_gives_final_numbers_and_paths() -> None:
     assert re.search(r"checkpoint +runs/x/model\.safetensors\n +log +runs/x/log\.jsonl", text)
 
 
-def test_summary_of_a_run_without_numbers_is_dashes() -> None:
+def test_summary_of_a_run_without_metrics_is_dashes() -> None:
     assert "mean reward -" in summary(make())
     assert "- steps in -, - SPS" in summary(make())
 

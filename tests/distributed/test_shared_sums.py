@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from pufferlib.distributed import shared_sums
 from pufferlib.distributed.shared_sums import SharedSums
-from pufferlib.distributed.world import shared_sums
 
 SIZE = 3
 

@@ -114,12 +114,11 @@ def test_environments_of_the_guides_compile_and_survive_the_fuzzer(tmp_path: Pat
             names.append(match[1])
             (csrc / "envs" / f"{match[1]}.c").write_text(block)
     (csrc / "envs.def").write_text("".join(f"ENV({name})\n" for name in names))
-    sources = [*(csrc / "envs").glob("*.c"), *(csrc / f for f in ("vec.c", "pool.c"))]
-    sources += [csrc / "puf_canvas.c"]
+    sources = [*csrc.glob("*.c"), *csrc.glob("core/*.c"), *csrc.glob("envs/*.c")]
 
     assert names == ["apples", "orchard"]
-    for test in ("fuzz", "restore"):
-        program, source = tmp_path / test, csrc / "tests" / f"test_{test}.c"
+    for test in ("fuzz", "snapshot"):
+        program, source = tmp_path / test, csrc / "tests" / "core" / f"test_{test}.c"
         command = [compiler, *FLAGS, f"-I{csrc}", source, *sources]
         command += ["-o", program, "-lpthread", "-lm"]
         built = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from parity import assert_gymnasium_parity
-from test_spaces import FLOATS, INTEGERS, assert_bit_equal, trees
+from space_trees import FLOATS, INTEGERS, assert_bit_equal, trees
 
 import pufferlib
 from pufferlib import PufferEnv

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from faulty import Faulty, nothing_left, watchdog
 from gymnasium.spaces import Box
-from test_malformed import CASES, Gym, Unmakeable
+from malformed import CASES, Gym, Unmakeable
 
 import pufferlib
 from pufferlib.errors import EnvError, UsageError

@@ -18,12 +18,12 @@ from faulty import NOTHING, Faulty, nothing_left, watchdog
 from gymnasium.spaces import Box
 
 import pufferlib
-from pufferlib import PuffeRL
+from pufferlib import PuffeRL, system
 from pufferlib.cli import main
 from pufferlib.errors import UsageError
 from pufferlib.models import make_policy
 from pufferlib.system import check_policy
-from pufferlib.vectorization import Multiprocessing, Threads, machine
+from pufferlib.vectorization import Multiprocessing, Threads
 from pufferlib.vectorization.processes.channel import Channel
 
 FORK: Any = {"start_method": "fork"}
@@ -138,8 +138,8 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand in for /sys/fs/cgroup, with this process in `job/step` of it."""
     (tmp_path / "job" / "step").mkdir(parents=True)
     folders = [tmp_path / "job" / "step", tmp_path / "job", tmp_path]
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    monkeypatch.setattr(machine, "_own_groups", lambda: folders)
+    monkeypatch.setattr(system, "_CGROUP", tmp_path)
+    monkeypatch.setattr(system, "_own_groups", lambda: folders)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     return tmp_path
 
@@ -164,12 +164,12 @@ def test_a_quota_of_the_control_group_counts_as_cores(
     for name, text in files.items():
         (groups / name).parent.mkdir(exist_ok=True)
         (groups / name).write_text(text + "\n")
-    assert machine.usable_cores() == cores
+    assert system.usable_cores() == cores
 
 
 def test_the_real_files_are_read() -> None:
-    assert 1 <= machine.usable_cores() <= (os.cpu_count() or 1)
-    assert 0 < machine.available_memory() < 1e15
+    assert 1 <= system.usable_cores() <= (os.cpu_count() or 1)
+    assert 0 < system.available_memory() < 1e15
 
 
 def test_a_quota_decides_the_number_of_workers_and_the_warning(groups: Path) -> None:
@@ -240,11 +240,11 @@ def test_a_full_memory_is_told_by_its_own_name(monkeypatch: pytest.MonkeyPatch) 
 def test_the_limit_of_the_control_group_counts_without_its_file_cache(groups: Path) -> None:
     (groups / "job" / "memory.max").write_text("100000000\n")
     (groups / "job" / "memory.current").write_text("95000000\n")
-    assert machine.available_memory() == 5e6
+    assert system.available_memory() == 5e6
     (groups / "job" / "memory.stat").write_text(
         "anon 20000000\nfile 75000000\nactive_file 30000000\ninactive_file 40000000\n"
     )
-    assert machine.available_memory() == 75e6
+    assert system.available_memory() == 75e6
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def test_the_size_of_a_large_policy_is_told_by_small_ones(recurrent: str) -> Non
 
         size = count_bytes(512)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(machine, "available_memory", lambda: float(size))
+            patch.setattr(system, "available_memory", lambda: float(size))
             check_policy(count_bytes, 512, copies=1)
-            patch.setattr(machine, "available_memory", lambda: float(size - 1))
+            patch.setattr(system, "available_memory", lambda: float(size - 1))
             with pytest.raises(UsageError, match="must fit into memory"):
                 check_policy(count_bytes, 512, copies=1)
 

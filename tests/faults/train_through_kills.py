@@ -54,7 +54,7 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         while self.left > 0 and not self.stopped.wait(self.rng.uniform(*self.pause)):
-            pids = list(self.vecenv._team.pids.values())  # what the main thread has been told
+            pids = list(self.vecenv._group.pids.values())  # as the main thread knows them
             try:
                 os.kill(int(self.rng.choice(pids)), signal.SIGKILL)
             except (ProcessLookupError, ValueError):

@@ -26,17 +26,17 @@ from torch.distributions.transforms import TanhTransform
 from torch.testing import assert_close
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.distributions import (
-    PolicyOutput,
-    Squash,
-    env_actions,
-    evaluate_actions,
-    middle_and_reach,
-    mode,
-    policy_output,
-    sample,
-)
-from pufferlib.spaces import action_layout, rows_from_values, unflatten_action
+from pufferlib.policies.distributions import env_actions, evaluate_actions, mode, sample
+from pufferlib.policies.outputs import PolicyOutput, policy_output
+from pufferlib.policies.squash import Squash, middle_and_reach
+from pufferlib.spaces import ActionLayout, action_layout, rows_from_values, unflatten_action
+
+
+def likeliest_taken(
+    output: PolicyOutput, layout: ActionLayout, masks: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the most likely actions as the env takes them."""
+    return env_actions(output, layout, mode(output, layout, masks))
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -184,7 +184,7 @@ def test_sampled_actions_are_rows_that_the_env_takes(space: Any) -> None:
     layout = action_layout(space)
 
     drawn = sample(random_output(space, 50), layout, None, rng())[0]
-    likeliest = mode(random_output(space, 50), layout)
+    likeliest = likeliest_taken(random_output(space, 50), layout)
     taken = env_actions(random_output(space, 50), layout, drawn)
 
     assert drawn.numpy().dtype == layout.dtype
@@ -289,7 +289,7 @@ def test_illegal_actions_are_never_sampled_and_gradients_stay_finite(
     again, entropy = evaluate_actions(output, layout, actions.detach(), masks)
     (again.sum() + entropy.sum()).backward()
 
-    for chosen in (actions, mode(output, layout, masks)):
+    for chosen in (actions, likeliest_taken(output, layout, masks)):
         columns = chosen.view(64, -1) + torch.from_numpy(starts)
         assert masks.gather(1, columns).all()
     assert_close(again, logprobs)
@@ -354,8 +354,8 @@ def test_mode_takes_the_likeliest_legal_choice_and_the_mean() -> None:
         torch.ones(1, 2),
     )
 
-    actions = mode(output, layout)
-    legal = mode(output, layout, torch.tensor([[True, False, True]]))
+    actions = likeliest_taken(output, layout)
+    legal = likeliest_taken(output, layout, torch.tensor([[True, False, True]]))
 
     assert actions.tolist() == [[1, 0.25, 1.0]]  # as `step` takes them: 4 lies beyond its bound
     assert legal.tolist() == [[2, 0.25, 1.0]]
@@ -375,7 +375,7 @@ def test_uncommon_distributions_are_asked_themselves() -> None:
     assert_close(logprobs, distribution.log_prob(actions))
     assert_close(evaluated, logprobs)
     assert_close(entropy, distribution.entropy())
-    assert_close(mode(output, layout), torch.zeros(4, 2))
+    assert_close(likeliest_taken(output, layout), torch.zeros(4, 2))
     counts = output_of((Binomial(4, torch.full((4,), 0.5)), VALUE), Discrete(5))
     with pytest.raises(UsageError, match="Binomial"):
         sample(counts, action_layout(Discrete(5)), torch.ones(4, 5, dtype=torch.bool))
@@ -523,7 +523,7 @@ def test_squashed_actions_are_finite_at_the_borders(where: float) -> None:
     for part in (logprobs, again, entropy, mean.grad, log_std.grad):
         assert part is not None
         assert part.isfinite().all()
-    assert torch.equal(mode(output, layout), env_actions(output, layout, mean.detach()))
+    assert torch.equal(likeliest_taken(output, layout), env_actions(output, layout, mean.detach()))
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.7, -2.0])
@@ -574,7 +574,7 @@ def test_a_transform_of_an_uncommon_base_is_not_inverted() -> None:
     again, entropy = evaluate_actions(output, layout, actions)
 
     assert (env_actions(output, layout, actions) == 1).all()
-    assert (mode(output, layout) == 1).all()
+    assert (likeliest_taken(output, layout) == 1).all()
     assert logprobs.isfinite().all()
     assert entropy.isfinite().all()
     assert_close(again, logprobs)

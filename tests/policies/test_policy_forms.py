@@ -23,8 +23,8 @@ import pufferlib
 from pufferlib.errors import UsageError
 from pufferlib.models import make_policy
 from pufferlib.policies.calling import policy_sequence, policy_step, takes_state
-from pufferlib.policies.distributions import Squash, middle_and_reach
 from pufferlib.policies.observations import policy_spaces
+from pufferlib.policies.squash import Squash, middle_and_reach
 from pufferlib.pytorch import LSTMWrapper, layer_init
 from pufferlib.spaces import action_layout, flatten_observation, observation_layout
 from pufferlib.vectorization import Serial, VectorEnv

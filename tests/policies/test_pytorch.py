@@ -23,8 +23,9 @@ from pufferlib.policies.calling import (
     prepare_policy,
     takes_state,
 )
-from pufferlib.policies.distributions import PolicyOutput, evaluate_actions
+from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces, observation_rows, policy_spaces
+from pufferlib.policies.outputs import PolicyOutput
 from pufferlib.policies.recurrent import reset_state
 from pufferlib.pytorch import LSTMWrapper, layer_init, unflatten_observations
 from pufferlib.spaces import (

@@ -1,11 +1,11 @@
-"""A dashboard on a console in memory, a log to feed it, and what it shows of that."""
+"""A dashboard on a console in memory, a log for it, and what it prints."""
 
 from io import StringIO
 
 from rich.console import Console
 
 from pufferlib.dashboard import Dashboard, make_dashboard
-from pufferlib.dashboard.rows import text_of
+from pufferlib.dashboard.drawing import text_of
 
 LOG = {
     "iteration": 300,
@@ -64,11 +64,11 @@ def make(
 
 
 def frame(dashboard: Dashboard, width: int = 100, height: int = 40) -> list[str]:
-    return [text_of(row) for row in dashboard.frame(width, height)]
+    return [text_of(line) for line in dashboard.frame(width, height)]
 
 
 def summary(dashboard: Dashboard, **paths: str) -> str:
-    return "\n".join(text_of(row) for row in dashboard.summary(80, paths))
+    return "\n".join(text_of(line) for line in dashboard.summary(80, paths))
 
 
 def printed(dashboard: Dashboard) -> str:

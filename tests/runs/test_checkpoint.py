@@ -33,7 +33,7 @@ from pufferlib.errors import CheckpointError
 from pufferlib.models import make_policy
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint
-from pufferlib.training.state import facts_of, tensors_of
+from pufferlib.training.saving import facts_of, tensors_of
 from pufferlib.vectorization import Serial, VectorEnv
 
 
@@ -836,13 +836,13 @@ def test_another_env_takes_over_all_that_was_learnt() -> None:
     optimizer = {
         name: part.clone() for name, part in checkpoint.optimizer_tensors(trainer.optimizer).items()
     }
-    assert trainer._reward_norm is not None
-    rewards_seen = float(trainer._reward_norm.moments.count)
+    assert trainer.reward_norm is not None
+    rewards_seen = float(trainer.reward_norm.moments.count)
     for num_envs, params in ((4, {"num_targets": 2}), (6, {"num_targets": 1, "max_steps": 9})):
         old = trainer.env
         trainer.env = pufferlib.make("squared", num_envs=num_envs, num_workers=1, **params)
         old.close()
-        assert float(trainer._reward_norm.moments.count) == rewards_seen
+        assert float(trainer.reward_norm.moments.count) == rewards_seen
         if num_envs == 4:
             for name, part in trainer.policy.state_dict().items():
                 assert torch.equal(part, weights[name])
@@ -851,7 +851,7 @@ def test_another_env_takes_over_all_that_was_learnt() -> None:
         with pytest.raises(pufferlib.errors.UsageError, match="`evaluate` must be called"):
             trainer.train()
         iterate(trainer, 1)
-        rewards_seen = float(trainer._reward_norm.moments.count)
+        rewards_seen = float(trainer.reward_norm.moments.count)
     assert (trainer.iteration, trainer.steps) == (4, 4 * 96)
     assert trainer.rollout.num_slots == 6
 

@@ -130,7 +130,7 @@ def test_an_env_of_another_form_is_refused(tmp_path: Path) -> None:
         loaded = pufferlib.load(tmp_path / "a.safetensors")
         with pytest.raises(UsageError, match="`env` must have the observation space of the policy"):
             evaluate_policy(other, loaded, 1)
-        with pytest.raises(UsageError, match=r"but got what `load` returned. Try its `policy`"):
+        with pytest.raises(UsageError, match=r"but got the result of `load`. Try its `policy`"):
             PuffeRL(vecenv, loaded, **SMALL)
         assert PuffeRL(vecenv, loaded.policy, **SMALL).evaluate()
 

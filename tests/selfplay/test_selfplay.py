@@ -20,12 +20,13 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.policies.calling import unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay import RATING_STEP, START_RATING, Member, Pool, SelfPlay
 from pufferlib.selfplay.games import record
-from pufferlib.training.state import facts_of, tensors_of
+from pufferlib.training.saving import facts_of, tensors_of
 from pufferlib.vectorization import Serial
 
 
@@ -534,7 +535,7 @@ def test_compiled_policies_join_the_pool_as_written() -> None:
             (member,) = env.pool.members
             assert type(member.policy) in (Columns, InParts)
             own = dict(member.policy.named_parameters())
-            for name, part in pufferlib.pytorch.unwrapped(policy).named_parameters():  # type: ignore[arg-type]
+            for name, part in unwrapped(policy).named_parameters():  # type: ignore[arg-type]
                 assert torch.equal(part, own[name])
                 assert part is not own[name]
 

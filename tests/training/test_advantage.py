@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from pufferlib.training.advantage import compute_advantages, compute_advantages_torch
+from pufferlib.training.ppo import compute_advantages, compute_advantages_torch
 
 try:
     from pufferlib import _core  # noqa: F401

@@ -13,10 +13,11 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 import pufferlib
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
+from pufferlib.policies.acting import Actor
 from pufferlib.policies.observations import policy_spaces
-from pufferlib.training.advantage import compute_advantages, without_rho
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
+from pufferlib.training.ppo import compute_advantages, without_rho
 from pufferlib.training.profiling import Profiler
 from pufferlib.training.rollout import begin
 from pufferlib.vectorization import Batch, Serial, VectorEnv
@@ -105,8 +106,8 @@ def test_who_left_at_an_end_comes_back_without_a_memory() -> None:
     shape = BatchShape(segments=40, horizon=2 * LENGTH + 3, minibatches=1)
     rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
     rng = torch.Generator().manual_seed(0)
-    named: dict[str, Any] = {"generator": rng, "profiler": Profiler()}
-    collect_async(env, policy, spaces, rollout, begin(env, cpu), **named)
+    actor = Actor(policy, spaces, cpu, generator=rng)
+    collect_async(env, actor, rollout, begin(env, cpu), Profiler())
 
     ticks = rollout.observations[..., 0] - GAP * rollout.slots[:, None]
     first = ticks[:, 0] == 0
@@ -128,15 +129,8 @@ def rollouts() -> list[dict[str, Any]]:
     rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
     carry, kept = begin(env, cpu), []
     for _ in range(3):
-        carry = collect_async(
-            env,
-            policy,
-            spaces,
-            rollout,
-            carry,
-            generator=torch.Generator().manual_seed(0),
-            profiler=Profiler(),
-        )
+        actor = Actor(policy, spaces, cpu, generator=torch.Generator().manual_seed(0))
+        carry = collect_async(env, actor, rollout, carry, Profiler())
         names = ("observations", "rewards", "values", "truncations", "final_values", "resets")
         parts = {name: getattr(rollout, name).clone() for name in (*names, "bootstrap", "slots")}
         state: Any = rollout.initial_state()
@@ -190,7 +184,12 @@ def test_waves_order_the_segments_of_each_slot_in_time(rollouts: list[dict[str, 
     shape = BatchShape(segments=5, horizon=2, minibatches=1)
     rollout = AsyncRollout(shape, 3, policy_spaces(Shuffled()), torch.device("cpu"), False)
     rollout.slots[:] = torch.tensor([2, 0, 2, 2, 0])
-    waves = [(rows.tolist(), slots.tolist()) for rows, slots in rollout.waves()]
+    rollout.rewards[:] = torch.arange(5.0).unsqueeze(1)  # the number of the segment
+    waves = [
+        (steps.rewards[:, 0].tolist(), steps.slots.tolist())
+        for steps in rollout.in_time()
+        if steps.slots is not None
+    ]
     assert waves == [([0, 1], [2, 0]), ([2, 4], [2, 0]), ([3], [2])]
 
 
@@ -219,7 +218,7 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
         mixed.bootstrap[segment] = following[slot, number]
         if ratios is not None:
             own_ratios[segment] = ratios[slot, 2 * number : 2 * number + 2]
-    targets = trainer._learner.targets(mixed, own_ratios if vtrace else None)
+    targets = trainer.engine.targets(mixed, own_ratios if vtrace else None)
     corrections = compute_advantages(
         whole["rewards"],
         whole["values"],

@@ -18,11 +18,16 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.errors import CheckpointError, UsageError
 from pufferlib.policies.calling import policy_sequence
-from pufferlib.policies.normalisation import CLIP, Moments, ObservationNorm
+from pufferlib.policies.normalisation import (
+    CLIP,
+    RETURN_FLOOR,
+    Moments,
+    ObservationNorm,
+    RewardNorm,
+)
 from pufferlib.pytorch import unflatten_observations
 from pufferlib.runs.evaluation import evaluate_policy
 from pufferlib.spaces import observation_layout
-from pufferlib.training.reward_norm import RETURN_FLOOR, RewardNorm
 from pufferlib.vectorization import Serial
 
 CPU = torch.device("cpu")
@@ -240,7 +245,7 @@ def test_returns_go_on_across_stretches(num_steps: int) -> None:
             vecenv, batch_size=64, num_steps=num_steps, norm_reward=True, seed=3, **SMALL
         )
         trainer.evaluate()
-        return trainer._reward_norm
+        return trainer.reward_norm
 
     assert_close(normed(num_steps).moments.var, normed(16).moments.var)
 

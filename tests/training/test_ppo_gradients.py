@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import pufferlib
 from pufferlib import PuffeRL
-from pufferlib.training.rollout import Minibatch
+from pufferlib.training.minibatches import Minibatch
 
 Array = NDArray[np.float64]
 SEGMENTS, HORIZON, WIDTH = 6, 4, 5
@@ -84,7 +84,7 @@ def made_up_minibatch(trainer: PuffeRL, seed: int, **parts: Any) -> Minibatch:
         agent_ids=torch.zeros(SEGMENTS, dtype=torch.int64),
     )._replace(**parts)
     with torch.no_grad():
-        logprobs, _, values = trainer._learner.outputs(minibatch)
+        logprobs, _, values = trainer.engine.outputs(minibatch)
     return minibatch._replace(
         logprobs=logprobs.view(rows) + 0.25 * normal(*rows),
         values=values.view(rows) + 0.15 * normal(*rows),
@@ -201,7 +201,7 @@ def test_gradients_equal_those_by_hand(
         actions = torch.arange(SEGMENTS * HORIZON, dtype=torch.int32).view(SEGMENTS, HORIZON) % 2
         parts["actions"] = actions * parts["action_masks"][..., 1]
     minibatch = made_up_minibatch(trainer, seed=3, **parts)
-    trainer._learner.gradients(minibatch, trainer._schedule())
+    trainer.engine.gradients(minibatch, trainer._schedule())
     expected = by_hand(trainer, minibatch, norm_adv, vf_clip_coef)
 
     assert {name for name, _ in trainer.policy.named_parameters()} == expected.keys()
@@ -215,7 +215,7 @@ def test_gradients_equal_those_by_hand(
 def test_the_made_up_steps_reach_every_branch() -> None:
     trainer = make_trainer("cartpole")
     minibatch = made_up_minibatch(trainer, seed=3)
-    logprobs, _, values = trainer._learner.outputs(minibatch)
+    logprobs, _, values = trainer.engine.outputs(minibatch)
     ratio = (logprobs - minibatch.logprobs.flatten()).exp().detach()
     advantages = minibatch.advantages.flatten()
     moved = (values.detach() - minibatch.values.flatten()).abs()
@@ -237,7 +237,7 @@ def test_an_update_moves_by_the_clipped_gradient() -> None:
     norm = np.sqrt(sum((part**2).sum() for part in expected.values()))
     assert norm > 0.01
     trainer.optimizer.param_groups[0]["lr"] = 0.1
-    numbers = trainer._learner.update(minibatch, trainer._schedule())
+    numbers = trainer.engine.update(minibatch, trainer._schedule())
 
     assert numbers[-1].item() == pytest.approx(norm, rel=1e-5)
     for old, (name, parameter) in zip(before, trainer.policy.named_parameters(), strict=True):

@@ -15,10 +15,10 @@ from torch.testing import assert_close
 
 import pufferlib
 from pufferlib import PuffeRL
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
-from pufferlib.training.advantage import compute_advantages_torch
-from pufferlib.training.rollout import minibatches, prioritised_minibatches
+from pufferlib.training.minibatches import minibatches, prioritised_minibatches
+from pufferlib.training.ppo import compute_advantages_torch
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -77,7 +77,7 @@ def test_before_the_first_update_training_repeats_the_rollout(name: str, recurre
         iterate(trainer, 2)
         trainer.evaluate()
         assert trainer.rollout.resets[:, 1:].any()
-        ratios = trainer._learner.ratios(trainer.rollout, trainer.shape)
+        ratios = trainer.engine.ratios(trainer.rollout, trainer.shape)
 
     assert_close(ratios, torch.ones_like(ratios), atol=1e-5, rtol=0)
 
@@ -87,7 +87,7 @@ def test_advantages_do_not_depend_on_how_the_steps_are_cut(num_steps: int) -> No
     def advantages(num_steps: int) -> Tensor:
         trainer = small(cartpole(max_steps=11), num_steps=num_steps, seed=1)
         trainer.evaluate()
-        return trainer.rollout.by_slot(trainer._learner.targets(trainer.rollout).advantages)
+        return trainer.rollout.by_slot(trainer.engine.targets(trainer.rollout).advantages)
 
     whole = advantages(32)
     assert whole.shape == (8, 32)
@@ -103,7 +103,10 @@ def test_the_last_step_of_a_stretch_knows_what_follows() -> None:
     trainer.evaluate()
 
     # 4, 3 + 2, 2 + 2.5, 1 + 2.25
-    assert trainer._learner.targets(trainer.rollout).advantages.tolist() == [[3.25, 4.5], [5, 4]]
+    assert trainer.engine.targets(trainer.rollout).advantages.tolist() == [
+        [3.25, 4.5],
+        [5, 4],
+    ]
 
 
 class Blind(nn.Module):
@@ -191,7 +194,7 @@ def test_a_minibatch_in_parts_gives_the_gradients_of_the_whole(
         minibatch = next(
             minibatches(
                 trainer.rollout,
-                *trainer._learner.targets(trainer.rollout),
+                *trainer.engine.targets(trainer.rollout),
                 BatchShape(4 * slots, 8, minibatches=4 * slots // 8),
                 rng,
             )
@@ -200,7 +203,7 @@ def test_a_minibatch_in_parts_gives_the_gradients_of_the_whole(
 
         def gradients(parts: int) -> tuple[list[Tensor], Tensor]:
             object.__setattr__(trainer.config, "gradient_accumulation", parts)
-            losses = trainer._learner.gradients(minibatch, now)
+            losses = trainer.engine.gradients(minibatch, now)
             return [p.grad.clone() for p in policy.parameters() if p.grad is not None], losses
 
         whole, losses = gradients(1)
@@ -235,7 +238,7 @@ def test_vtrace_advantages_are_those_of_the_present_policy() -> None:
     trainer.evaluate()
     rollout = trainer.rollout
     trainer.train()
-    ratios = trainer._learner.ratios(trainer.rollout, trainer.shape)
+    ratios = trainer.engine.ratios(trainer.rollout, trainer.shape)
     assert ratios.std() > 0.01
     by_slot = rollout.by_slot
     expected = compute_advantages_torch(
@@ -253,7 +256,7 @@ def test_vtrace_advantages_are_those_of_the_present_policy() -> None:
         c_clip=1.0,
     )
 
-    targets = trainer._learner.targets(rollout, ratios)
+    targets = trainer.engine.targets(rollout, ratios)
     assert_close(targets.returns - rollout.values, rollout.by_segment(expected), **CLOSE)
     # the policy's own: PPO's ratio weighs the step itself, so only later ones are weighed here.
     # one step back from the end of the rollout: delta + 0.99 * 0.95 * (what follows)
@@ -339,7 +342,7 @@ def test_bfloat16_is_for_products_only(recurrent: Any) -> None:
         assert part.dtype == torch.float32
         assert (part != part.bfloat16().float()).any() or name == "values"
     # what the rollout said and what training says are rounded alike, up to the order of products
-    ratios = trainer._learner.ratios(trainer.rollout, trainer.shape)
+    ratios = trainer.engine.ratios(trainer.rollout, trainer.shape)
     assert_close(ratios, torch.ones_like(ratios), atol=0.02, rtol=0)
     losses = trainer.train()
     assert losses["updates"] == 8
@@ -351,7 +354,7 @@ def test_bfloat16_is_for_products_only(recurrent: Any) -> None:
 def test_compile_takes_words_and_truth_values(given: Any, kept: str) -> None:
     trainer = small(cartpole(), compile=given)
     assert trainer.config.compile == kept
-    assert (trainer._learner.runner is not trainer.policy) == (kept == "on")
+    assert (trainer.engine.runner is not trainer.policy) == (kept == "on")
 
 
 @pytest.mark.slow

@@ -12,13 +12,16 @@ from torch import nn
 from torch.testing import assert_close
 
 import pufferlib
-from pufferlib.batches import BatchShape
+from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
+from pufferlib.policies.acting import Actor
 from pufferlib.policies.calling import policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import policy_spaces
+from pufferlib.training.double_buffer import collect_double_buffered
+from pufferlib.training.minibatches import minibatches
 from pufferlib.training.profiling import Profiler
-from pufferlib.training.rollout import Carry, Rollout, begin, collect, minibatches
+from pufferlib.training.rollout import Carry, Rollout, begin, collect
 from pufferlib.vectorization import Serial, VectorEnv
 
 CPU = torch.device("cpu")
@@ -39,15 +42,9 @@ class Collector:
         self.carry: Carry = begin(vecenv, CPU)
 
     def __call__(self) -> Rollout:
-        self.carry = collect(
-            self.vecenv,
-            self.policy,
-            self.spaces,
-            self.rollout,
-            self.carry,
-            generator=self.rng,
-            profiler=Profiler(),
-        )
+        actor = Actor(self.policy, self.spaces, CPU, generator=self.rng)
+        gather = collect if self.vecenv.batches == 1 else collect_double_buffered
+        self.carry = gather(self.vecenv, actor, self.rollout, self.carry, Profiler())
         return self.rollout
 
 

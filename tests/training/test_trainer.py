@@ -23,7 +23,6 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.errors import NonFiniteError, UnknownNameError, UsageError
 from pufferlib.models import make_policy
-from pufferlib.training.nonfinite import rollout_fault
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -145,7 +144,7 @@ def test_statistics_are_over_the_last_hundred_episodes() -> None:
     trainer = small(cartpole(max_steps=5, num_envs=2), batch_size=10, num_steps=5)
     window = [trainer.evaluate() for _ in range(3)]
     assert [log["episodes"] for log in window] == [2, 2, 2]
-    trainer._window.rollouts[0] |= {"mean_reward": 35.0, "max_reward": 36.0, "score": 8.0}
+    trainer.state.episodes.rollouts[0] |= {"mean_reward": 35.0, "max_reward": 36.0, "score": 8.0}
 
     logs = [trainer.evaluate() for _ in range(48)]
 
@@ -174,8 +173,8 @@ def test_a_resumed_run_goes_on_with_its_window(tmp_path: Path) -> None:
     trainer.save_checkpoint(tmp_path / "half")
     resumed = small(cartpole(), **settings)
     resumed.load_checkpoint(tmp_path / "half")
-    assert resumed._window.rollouts == trainer._window.rollouts != []
-    assert (resumed._window.has_ended == trainer._window.has_ended).all()
+    assert resumed.state.episodes.rollouts == trainer.state.episodes.rollouts != []
+    assert (resumed.state.episodes.has_ended == trainer.state.episodes.has_ended).all()
     kept = ("mean_reward", "min_reward", "max_reward", "episode_length", "env/score", "episodes")
     for _ in range(40):
         went_on, after = iterate(trainer), iterate(resumed)
@@ -293,7 +292,7 @@ def test_a_policy_that_lets_no_gradient_through_is_told() -> None:
 
     trainer = small(cartpole(), Detached())
     trainer.evaluate()
-    with pytest.raises(UsageError, match=r"no gradient reaches those. Try it without"):
+    with pytest.raises(UsageError, match=r"no gradient reaches them. Try `forward` without"):
         trainer.train()
 
 
@@ -531,7 +530,9 @@ def test_a_run_may_skip_what_is_not_finite(name: str, settings: dict[str, Any]) 
     trainer = faulty(name, math.nan, step=21, on_nan="skip", n_epochs=1, **settings)
     iterate(trainer)
     before = weights(trainer)
-    with pytest.warns(RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. What it spoil"):
+    with pytest.warns(
+        RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. The updates"
+    ):
         trainer.evaluate()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is said once
@@ -595,9 +596,9 @@ def test_garbage_in_absent_rows_is_no_fault() -> None:
     trainer = small(Serial(lambda: next(envs), 2), TenTimes(), batch_size=16, num_steps=8)
     trainer.evaluate()
     trainer.rollout.rewards[0, 2] = math.nan
-    assert rollout_fault(trainer.rollout, trainer.spaces.observation) is None
+    assert trainer.rollout.non_finite(trainer.spaces.observation) is None
     trainer.rollout.rewards[0, 3] = math.nan
-    told = rollout_fault(trainer.rollout, trainer.spaces.observation)
+    told = trainer.rollout.non_finite(trainer.spaces.observation)
     assert told is not None
     assert "slot 0 (env 0) in step 3" in told
 
@@ -606,7 +607,7 @@ def test_a_sum_that_overflows_is_no_fault() -> None:
     trainer = small(Serial(Scripted, 2), TenTimes(), batch_size=16, num_steps=8)
     trainer.evaluate()
     trainer.rollout.rewards[:] = 3e38
-    assert rollout_fault(trainer.rollout, trainer.spaces.observation) is None
+    assert trainer.rollout.non_finite(trainer.spaces.observation) is None
 
 
 def test_masked_steps_carry_no_loss() -> None:

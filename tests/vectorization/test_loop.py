@@ -294,7 +294,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     shard = vector(Scripted, in_c=True).shard
     sums = shard.tracker.returns, shard.tracker.lengths
     with pytest.raises(ValueError, match="a row for each env"):
-        native.Loop([len], [], [], shard.buffers, *sums, np.zeros(1, np.uint32), 4, 0, False)
+        native.EnvLoop([len], [], [], shard.buffers, *sums, np.zeros(1, np.uint32), 4, 0, False)
     steps = [len] * NUM_ENVS
     with pytest.raises(ValueError, match="another type or length"):
-        native.Loop(steps, [], [], shard.buffers, *sums, np.zeros(2, np.uint32), 4, 0, False)
+        native.EnvLoop(steps, [], [], shard.buffers, *sums, np.zeros(2, np.uint32), 4, 0, False)

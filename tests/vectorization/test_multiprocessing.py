@@ -34,7 +34,7 @@ from faulty import (
     wait_for_end,
 )
 from gymnasium.spaces import Box, Discrete
-from test_contract import assert_same, play, rows, short_episodes, total_ends
+from random_play import assert_same, play, rows, short_episodes, total_ends
 
 import pufferlib
 from pufferlib import PufferEnv

@@ -17,7 +17,7 @@ from pufferlib import native
 from pufferlib.buffers import ALIGNMENT, allocate, num_bytes
 from pufferlib.errors import UsageError
 from pufferlib.system import available_memory
-from pufferlib.vectorization.shard import Facts
+from pufferlib.vectorization.shard import EnvDescription
 
 
 class SharedRows:
@@ -29,13 +29,18 @@ class SharedRows:
 
     def __init__(
         self,
-        facts: Facts,
+        description: EnvDescription,
         num_slots: int,
         num_workers: int,
         spin_us: int,
         fd: int | None = None,
     ) -> None:
-        rows = (num_slots, facts.observation_space, facts.action_space, facts.has_action_masks)
+        rows = (
+            num_slots,
+            description.observation_space,
+            description.action_space,
+            description.has_action_masks,
+        )
         flags_end = native.flags_bytes(num_workers)
         rows_end = flags_end + num_bytes(*rows)
         lengths_start = rows_end + -(-8 * num_slots // ALIGNMENT) * ALIGNMENT

@@ -15,16 +15,15 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-import cloudpickle
-
-from pufferlib.episodes import metrics_of
-from pufferlib.errors import EnvError, UsageError, WorkerError
+from pufferlib.vectorization.creators import unpickled
+from pufferlib.vectorization.failures import failure_of, one_line
 from pufferlib.vectorization.processes.channel import Channel, pickled
 from pufferlib.vectorization.processes.shared_memory import SharedRows
-from pufferlib.vectorization.shard import Facts, Shard
+from pufferlib.vectorization.service import ShardService, TurnReport
+from pufferlib.vectorization.shard import EnvDescription, Shard
 
-# bits of what is said of a turn: there is a message, there is an error, an episode ended
-SPOKE, RAISED, ENDED = 1, 2, 4
+# bits that a worker sets at the end of a turn: a report follows, an error follows, an episode ended
+REPORTED, RAISED, ENDED = 1, 2, 4
 # results of a wait, as in csrc/flags.h
 TURN, NEWS, TIMEOUT, INTERRUPTED = range(4)
 
@@ -48,24 +47,11 @@ class Binding(NamedTuple):
     """What a worker must know to map the shared memory; its descriptor comes along."""
 
     number: int  # of the call that it answers
-    facts: Facts
+    description: EnvDescription
     num_slots: int
     num_workers: int
     first_slot: int
     spin_us: int
-
-
-class Failure(NamedTuple):
-    """An exception on its way to the parent."""
-
-    kind: str  # a name of `errors`, or of another exception
-    message: str
-    traceback: str
-
-    @property
-    def is_lost_worker(self) -> bool:
-        """Whether the envs of a worker are a vector themselves, and it has lost a worker."""
-        return self.kind == WorkerError.__name__
 
 
 def main(fd: str) -> None:
@@ -103,7 +89,7 @@ def run_worker(channel: Channel, creator: Callable[[], Any] | None = None) -> No
             channel.receive()  # nothing can come: the parent reads the error and lets go
             return
         try:
-            _Service(channel, shard, setup.worker).run()
+            _Loop(channel, shard, setup.worker).run()
         except EOFError:
             shard.close()
     except EOFError:
@@ -130,43 +116,25 @@ def _created(channel: Channel, setup: Setup, creator: Callable[[], Any] | None) 
     try:
         if creator is None:
             assert setup.creator is not None
-            try:
-                creator = cloudpickle.loads(setup.creator)
-            except Exception as error:
-                raise EnvError(
-                    f"`env_creator` must be something a worker can import, but {one_line(error)}"
-                ) from error
+            creator = unpickled(setup.creator)
 
-        def tell(count: int) -> None:
+        def report(count: int) -> None:
             channel.send((setup.number, "created", count))
 
-        tell(0)  # from here on time counts
-        shard = Shard(creator, setup.num_units, setup.first_unit, tell)
+        report(0)  # the timeout counts from here
+        shard = Shard(creator, setup.num_units, setup.first_unit, report)
     except Exception as error:
-        channel.send((setup.number, "error", failure(error)))
+        channel.send((setup.number, "error", failure_of(error)))
         return None
-    channel.send((setup.number, "ok", shard.facts))
+    channel.send((setup.number, "ok", shard.description))
     return shard
 
 
-def one_line(error: BaseException) -> str:
-    """Return an exception as its name and message."""
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-def failure(error: BaseException) -> Failure:
-    """Describe an exception for another process."""
-    kind = type(error).__name__
-    return Failure(kind, str(error), "".join(traceback.format_exception(error)))
-
-
-class _Service:
-    """The loop of a worker, over a shard that has been created."""
+class _Loop:
+    """The loop of a worker over its shard: turns by flags, calls by the channel."""
 
     def __init__(self, channel: Channel, shard: Shard, worker: int) -> None:
         self._channel, self._shard, self._worker = channel, shard, worker
-        self._agent_ids: tuple[Any, ...] | None = None
         self._num_turns = 0  # so far; the parent counts them too
 
     def run(self) -> None:
@@ -177,78 +145,48 @@ class _Service:
         while True:
             waited = flags.wait_turn(worker, channel.fileno(), -1)
             if waited == TURN:
-                self._step()
+                self._turn()
             elif waited == NEWS:
                 self._answer(channel.receive())
 
     def _bind(self, binding: Binding, memory_fd: int) -> None:
         sizes = (binding.num_slots, binding.num_workers, binding.spin_us)
-        self._shared = SharedRows(binding.facts, *sizes, memory_fd)
+        self._shared = shared = SharedRows(binding.description, *sizes, memory_fd)
         os.close(memory_fd)  # it stays mapped
         shard = self._shard
         first, last = binding.first_slot, binding.first_slot + shard.num_slots
-        shard.bind(
-            self._shared.buffers.slots(first, last), self._shared.flags.progress_word(self._worker)
-        )
-        self._returns = self._shared.returns[first:last]
-        self._lengths = self._shared.lengths[first:last]
-        self._resets = self._shared.resets[self._worker]
+        shard.bind(shared.buffers.slots(first, last), shared.flags.progress_word(self._worker))
+        self._service = ShardService(shard, shared.returns[first:last], shared.lengths[first:last])
+        self._resets = shared.resets[self._worker]
 
-    def _step(self) -> None:
+    def _turn(self) -> None:
+        """Step the envs, or reset them where the parent has asked for that."""
         flags, worker = self._shared.flags, self._worker
         self._num_turns += 1
-        finished: dict[int, dict[str, Any]] = {}
+        report: TurnReport | None
         try:
             if self._resets[0]:
-                message = self._reset()
+                _, seed, before = self._resets.tolist()
+                self._resets[0] = 0
+                report, ended = self._service.reset(seed, before), False
             else:
-                infos, finished = self._shard.step()
-                message = None if self._shard.is_silent else self._message(infos, finished)
+                report, ended = self._service.step()
+            message = None if report is None else self._pickled(report)
         except Exception as error:
             flags.finish(worker, RAISED)
-            self._channel.send((self._num_turns, "raised", failure(error)))
+            self._channel.send((self._num_turns, "raised", failure_of(error)))
             return
-        said = (SPOKE if message is not None else 0) | (ENDED if finished else 0)
-        flags.finish(worker, said)
+        flags.finish(worker, (REPORTED if message is not None else 0) | (ENDED if ended else 0))
         if message is not None:
             # the parent reads as soon as it has the turn: a long message cannot block both
             self._channel.send_bytes(message)
 
-    def _reset(self) -> bytes | None:
-        """Reset the envs in place of a step; return the agents' ids, pickled as `_message` does."""
-        _, seed, before = self._resets.tolist()
-        self._resets[0] = 0
-        self._shard.reset(seed, before)
-        self._agent_ids = self._shard.agent_ids
-        return pickled((self._num_turns, "said", ({}, None, self._agent_ids)))
-
-    def _message(
-        self, infos: list[dict[str, Any]], finished: dict[int, dict[str, Any]]
-    ) -> bytes | None:
-        """Return what has to be said of a step, pickled, or None."""
-        shard = self._shard
-        for slot, info in finished.items():
-            own = infos[slot].get("episode") if not shard.facts.is_python else None
-            episode = info["episode"] if own is None else own
-            self._returns[slot], self._lengths[slot] = episode["r"], episode["l"]
-        if shard.facts.is_python:
-            spoken = {slot: info for slot, info in enumerate(infos) if info}
-        else:  # what C envs say is in the rows already, all but their metrics
-            spoken = {slot: metrics_of(infos[slot]) for slot in finished}
-        stats = None
-        if finished:
-            stats = shard.drain({slot // shard.slots_per_unit for slot in finished})
-            if not stats.episodes and not stats.samples:
-                stats = None
-        ids = None if shard.agent_ids == self._agent_ids else shard.agent_ids
-        if not spoken and stats is None and ids is None:
-            return None
-        self._agent_ids = shard.agent_ids
+    def _pickled(self, report: TurnReport) -> bytes:
         try:
-            return pickled((self._num_turns, "said", (spoken, stats, ids)))
+            return pickled((self._num_turns, "report", report))
         except Exception as error:
-            slot = next((slot for slot, info in spoken.items() if not _can_leave(info)), 0)
-            raise shard.broken(
+            slot = next((slot for slot, info in report.infos.items() if not _can_leave(info)), 0)
+            raise self._shard.broken(
                 "step",
                 f"`info` must be able to leave its worker, but cannot be pickled: "
                 f"{one_line(error)}",
@@ -257,28 +195,10 @@ class _Service:
 
     def _answer(self, message: tuple[Any, ...]) -> None:
         number, call, *arguments = message
-        shard = self._shard
-        value: Any = None
         try:
-            if call == "reset":
-                shard.reset(*arguments)
-                self._agent_ids = value = shard.agent_ids
-            elif call == "snapshot":
-                value = shard.snapshot()
-            elif call == "restore":
-                if not shard.can_restore:
-                    raise UsageError(
-                        "Multiprocessing cannot restore a state: its envs cannot give one."
-                    )
-                shard.restore(*arguments)
-            elif call == "render":
-                value = shard.render(*arguments)
-            else:
-                assert call == "close"
-                shard.close()
-            reply = (number, "ok", value)
+            reply = (number, "ok", self._service.call(call, *arguments))
         except Exception as error:
-            reply = (number, "error", failure(error))
+            reply = (number, "error", failure_of(error))
         self._channel.send(reply)
         if call == "close":
             raise SystemExit(0)

@@ -1,0 +1,235 @@
+"""Layers of a config: where the values of options come from, and which one wins.
+
+Later layers win: defaults, the inis of the env's family and of the env in this package, the user's
+ini files, the command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from pufferlib.config.options import BOOLS, Rule, guess_value, rules_of
+from pufferlib.config.schema import SECTIONS, Config
+from pufferlib.errors import UsageError, one_line, quoted, unknown_name
+from pufferlib.files import read_regular
+
+Override: TypeAlias = tuple[str, str, str]  # section, key, text
+
+_MAX_INI = 1 << 20  # bytes
+
+
+def load(
+    env_name: str,
+    overrides: Iterable[Override] = (),
+    files: Iterable[Path | str] = (),
+    packaged: bool = True,
+) -> Config:
+    """Read the layers for `env_name` and return the checked config.
+
+    Without `packaged` the inis of this package are left out, so that the env is what `make` gives.
+    `overrides` come from `parse_overrides`, `files` are the user's. Raises UnknownNameError for a
+    section or key that does not exist, and UsageError for an invalid value; both name the file and
+    line, or the flag.
+    """
+    values = _read(_packaged_settings(env_name) if packaged else ())
+    own = _read(_own_settings(overrides, files))
+    train = merge_train_layers(values["train"], own["train"])
+    joined = {name: values[name] | own[name] for name in values} | {"train": train}
+    return Config.from_dict({"name": env_name, **joined})
+
+
+def merge_train_layers(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of `train` of this package, overridden by the user's own.
+
+    A `batch_size` of the user's own drops the packaged sizes that were chosen for another one.
+    """
+    sizes = {"minibatch_size", "num_steps"} if "batch_size" in own else set()
+    return {key: packaged[key] for key in packaged.keys() - sizes} | dict(own)
+
+
+def family_num_envs(env_name: str) -> int | None:
+    """Return the number of envs in the ini of the env's family, None if it has none."""
+    for setting in _family_settings(env_name):
+        if (setting.section, setting.key) == ("vec", "num_envs"):
+            rule = _find_rule(setting)
+            return cast(int, rule.check(rule.parse(setting.text), setting.label))
+    return None
+
+
+# ---- The command line ----------------------------------------------------------------------------
+
+
+def parse_overrides(argv: Sequence[str]) -> tuple[list[Override], list[str]]:
+    """Take `--section.key value` and `--section.key=value` out of `argv`; return them and the rest.
+
+    An option that can be true or false needs no value; a param of the env always does, since only
+    the env knows its type. Words after a bare `--` are left alone.
+    """
+    overrides: list[Override] = []
+    rest: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return overrides, [*rest, word, *words]
+        match = re.fullmatch(r"--([A-Za-z]\w*)\.([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL)
+        if match is None:
+            rest.append(word)
+            continue
+        section, key, text = match[1].lower(), match[2].replace("-", "_"), match[3]
+        if text is None:
+            text = _next_value(_Setting(section, key, "", f"--{match[1]}.{match[2]}"), words)
+        overrides.append((section, key, text))
+    return overrides, rest
+
+
+def _next_value(setting: _Setting, words: list[str]) -> str:
+    """Take the value of an option off `words`; a flag without one is "true"."""
+    rule = None if setting.section == "env" else _find_rule(setting)
+    has_value = bool(words) and not words[0].startswith("--")
+    if rule is not None and rule.is_flag:
+        is_own_value = has_value and words[0].lower() in {*BOOLS, *rule.choices}
+        return words.pop(0) if is_own_value else "true"
+    if not has_value:
+        where = quoted(setting.where)
+        if rule is None:
+            raise UsageError(f"{where} must have a value, but got none. Try a number, or true.")
+        raise UsageError(f"{where} must have a value ({rule.type_text()}), but got none.")
+    return words.pop(0)
+
+
+# ---- Settings of all layers ----------------------------------------------------------------------
+
+
+class _Setting(NamedTuple):
+    """One line of an ini file, or one option of the command line."""
+
+    section: str
+    key: str
+    text: str
+    where: str  # "--train.gamma" or "my.ini:3"
+
+    @property
+    def label(self) -> str:
+        if self.where.startswith("--"):
+            return self.where
+        return f"{self.where}: {self.section}.{self.key}"
+
+
+def _read(settings: Iterable[_Setting]) -> dict[str, dict[str, Any]]:
+    """Return the checked values of settings by section, later ones winning."""
+    values: dict[str, dict[str, Any]] = {"env": {}, **{name: {} for name in SECTIONS}}
+    for setting in settings:
+        key = setting.key.replace("-", "_")
+        if setting.section == "env":
+            values["env"][key] = guess_value(setting.text)
+        else:
+            rule = _find_rule(setting)
+            values[setting.section][key] = rule.check(rule.parse(setting.text), setting.label)
+    return values
+
+
+def _find_rule(setting: _Setting) -> Rule:
+    """Return the rule of the option that `setting` names, or raise the name nearest to it."""
+    if setting.section not in SECTIONS:
+        raise unknown_name("section", setting.section, ["env", *SECTIONS], setting.where)
+    rules = rules_of(SECTIONS[setting.section])
+    key = setting.key.replace("-", "_")
+    if key in rules:
+        return rules[key]
+    kind = f"key of [{setting.section}]"
+    for name, section in SECTIONS.items():
+        if key in rules_of(section):  # the same key in another section beats any similar one
+            raise unknown_name(kind, f"{setting.section}.{key}", [f"{name}.{key}"], setting.where)
+    raise unknown_name(kind, setting.key, rules, setting.where)
+
+
+def _own_settings(overrides: Iterable[Override], files: Iterable[Path | str]) -> Iterator[_Setting]:
+    """Yield the settings of the user's layers, the weakest first."""
+    for path in files:
+        yield from _read_ini(_file_text(Path(path)), one_line(path))
+    for section, key, text in overrides:
+        yield _Setting(section, key, text, f"--{section}.{key.replace('_', '-')}")
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return read_regular(path, _MAX_INI).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = one_line(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = "it is not UTF-8 text"
+        elif isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        raise UsageError(
+            f"`--config` must name a readable ini file, but got {quoted(path)}: {reason}."
+        ) from error
+
+
+# ---- Ini files -----------------------------------------------------------------------------------
+
+
+def _packaged_settings(env_name: str) -> Iterator[_Setting]:
+    """Yield the settings of the env's family, then its own, if this package has them."""
+    yield from _family_settings(env_name)
+    yield from _packaged_ini(f"{_file_name(env_name)}.ini")
+
+
+def _family_settings(env_name: str) -> Iterator[_Setting]:
+    """Yield the ini of the envs that share a name prefix, or Ocean's for its envs.
+
+    Ocean's envs have an ini of their own and no prefix. A "module:Object" of the user gets the
+    settings of Gymnasium's envs, since it is written in Python too.
+    """
+    family, _, rest = _file_name(env_name).partition("_")
+    if not rest and any(_packaged_ini(f"{family}.ini")):
+        family = "ocean"
+    elif ":" in env_name and not any(_packaged_ini(f"families/{family}.ini")):
+        family = "gym"
+    yield from _packaged_ini(f"families/{family}.ini")
+
+
+def _file_name(env_name: str) -> str:
+    return env_name.lower().replace("-", "_")
+
+
+def _packaged_ini(path: str) -> Iterator[_Setting]:
+    from importlib.resources import files  # slow to import, and `puffer --help` does not need it
+
+    if not re.fullmatch(r"(families/)?\w+\.ini", path):
+        return
+    resource = files("pufferlib").joinpath("configs", *path.split("/"))
+    if resource.is_file():
+        yield from _read_ini(resource.read_text(encoding="utf-8"), f"configs/{path}")
+
+
+def _read_ini(text: str, source: str) -> Iterator[_Setting]:
+    """Yield the settings in order. Comments are lines with `;` or `#`, and what follows ` ;`."""
+    section = ""
+    first_line: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = re.split(r"(?:^|\s);", line, maxsplit=1)[0].strip()
+        where = f"{source}:{number}"
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1].strip().lower()
+            if section != "env" and section not in SECTIONS:
+                raise unknown_name("section", section, ["env", *SECTIONS], where)
+            continue
+        key, equals, value = (part.strip() for part in line.partition("="))
+        key = key.replace("-", "_")
+        if not (section and equals and key and value):
+            raise UsageError(
+                f"{where} must be `[section]` or `key = value`, but got {quoted(line)}."
+            )
+        if (section, key) in first_line:
+            earlier = first_line[section, key]
+            raise UsageError(
+                f"{where} must not set {quoted(key)} again: line {earlier} already does."
+            )
+        first_line[section, key] = number
+        yield _Setting(section, key, value, where)

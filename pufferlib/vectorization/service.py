@@ -1,0 +1,79 @@
+"""ShardService: what a worker does for its parent, whatever carries the messages between them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from pufferlib.episodes import EpisodeStats, metrics_of
+from pufferlib.vectorization.shard import Shard
+
+
+class TurnReport(NamedTuple):
+    """What a worker reports of its turn, besides the rows."""
+
+    infos: dict[int, dict[str, Any]]  # by slot within the worker; slots without one are missing
+    stats: EpisodeStats | None = None  # of envs that count their episodes themselves
+    agent_ids: tuple[Any, ...] | None = None  # after a reset, and where they have changed
+
+
+class ShardService:
+    """Resets, steps and calls of a shard that has been bound to its rows.
+
+    `returns` and `lengths` [slots] get the return and the length of each episode that ends.
+    """
+
+    def __init__(self, shard: Shard, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+        self.shard = shard
+        self._returns, self._lengths = returns, lengths
+        self._agent_ids: tuple[Any, ...] | None = None  # as the parent knows them
+
+    def reset(self, seed: int, before: int) -> TurnReport:
+        """Start new episodes, see `Shard.reset`."""
+        self.shard.reset(seed, before)
+        self._agent_ids = self.shard.agent_ids
+        return TurnReport({}, None, self._agent_ids)
+
+    def step(self) -> tuple[TurnReport | None, bool]:
+        """Step every env; return the report, None where it is empty, and if an episode ended."""
+        infos, finished = self.shard.step()
+        report = None if self.shard.is_silent else self._report(infos, finished)
+        return report, bool(finished)
+
+    def _report(
+        self, infos: list[dict[str, Any]], finished: dict[int, dict[str, Any]]
+    ) -> TurnReport | None:
+        shard = self.shard
+        is_python = shard.description.is_python
+        for slot, info in finished.items():
+            own = None if is_python else infos[slot].get("episode")
+            episode = info["episode"] if own is None else own
+            self._returns[slot], self._lengths[slot] = episode["r"], episode["l"]
+        if is_python:
+            given = {slot: info for slot, info in enumerate(infos) if info}
+        else:  # the infos of C envs are in the rows already, except for their metrics
+            given = {slot: metrics_of(infos[slot]) for slot in finished}
+        stats = None
+        if finished:
+            stats = shard.drain({slot // shard.slots_per_unit for slot in finished})
+            if not stats.episodes and not stats.samples:
+                stats = None
+        ids = None if shard.agent_ids == self._agent_ids else shard.agent_ids
+        self._agent_ids = shard.agent_ids
+        return (
+            None if not given and stats is None and ids is None else TurnReport(given, stats, ids)
+        )
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Run a call that is no step, between two turns."""
+        if name == "reset":
+            return self.reset(*arguments)
+        if name == "snapshot":
+            return self.shard.snapshot()
+        if name == "restore":
+            return self.shard.restore(*arguments)
+        if name == "render":
+            return self.shard.render(*arguments)
+        assert name == "close"
+        return self.shard.close()

@@ -287,6 +287,11 @@ class NativeVec:
             raise UsageError(str(error)) from None
         return picture
 
+    def handle(self) -> Any:
+        """Return the core's own vector, for parts of the core that step its envs themselves."""
+        self._check_ready("handle")
+        return self._vec.handle()
+
     def close(self) -> None:
         """Stop the threads. Rows stay readable; statistics and further steps do not."""
         # the arrays of the core are copied out: infos may still be asked for after closing
@@ -482,3 +487,14 @@ def advantage_scan(
     except (TypeError, ValueError) as error:
         raise NativeError(f"advantage: {error}") from error
     return out
+
+
+def make_engine(**spec: Any) -> Any:
+    """Return the C half of the native engine; see csrc/nn/engine.h and training/native_engine.py.
+
+    Its kernels are the fastest that the CPU runs, or those that PUFFER_KERNELS names.
+    """
+    try:
+        return _core.Engine(**spec)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -115,8 +115,7 @@ static void draw(const PufNetwork* net, PufWorkspace* work, int32_t rows, uint64
 static void write_words(const PufNetwork* net, const PufWorkspace* work, int32_t row,
                         const float* reals, int32_t* to) {
     const PufColumns* steps = &work->steps;
-    for (int32_t i = 0; i < net->head.num_discrete; i++)
-        *to++ = steps->choices[i * PUF_TILE + row];
+    for (int32_t i = 0; i < net->head.num_discrete; i++) *to++ = steps->choices[i * PUF_TILE + row];
     for (int32_t i = 0; i < net->head.num_continuous; i++)
         memcpy(to++, &reals[i * PUF_TILE + row], sizeof(float));
 }
@@ -247,8 +246,7 @@ static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32
     const size_t horizon = (size_t)rollout->horizon;
     int32_t cut[PUF_TILE], num_cut = 0;
     for (int32_t slot = first; slot < last; slot++) {
-        const size_t segment =
-            (size_t)stretch * (size_t)rollout->num_slots + (size_t)slot;
+        const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)slot;
         const size_t cell = segment * horizon + (size_t)t;
         const uint8_t terminal = batch->terminals[slot], truncation = batch->truncations[slot];
         rollout->rewards[cell] = batch->rewards[slot];
@@ -260,8 +258,7 @@ static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32
         if (num_cut && (num_cut == PUF_TILE || slot + 1 == last)) {
             value_rows(net, work, batch->final_observations, batch->obs_bytes, cut, num_cut);
             for (int32_t i = 0; i < num_cut; i++) {
-                const size_t of =
-                    (size_t)stretch * (size_t)rollout->num_slots + (size_t)cut[i];
+                const size_t of = (size_t)stretch * (size_t)rollout->num_slots + (size_t)cut[i];
                 rollout->final_values[of * horizon + (size_t)t] = values_of(net, work)[i];
             }
             num_cut = 0;
@@ -276,8 +273,7 @@ static void bootstrap(CollectJob* job, PufWorkspace* work, int32_t first, int32_
     // a stretch goes on with the next one's first value
     for (int32_t segment = 0; segment < (stretches - 1) * num_slots; segment += num_slots)
         for (int32_t slot = first; slot < last; slot++) {
-            const size_t ahead =
-                (size_t)(segment + num_slots + slot) * (size_t)rollout->horizon;
+            const size_t ahead = (size_t)(segment + num_slots + slot) * (size_t)rollout->horizon;
             rollout->bootstrap[segment + slot] =
                 rollout->masks[ahead] ? rollout->values[ahead] : 0.0f;
         }
@@ -354,8 +350,8 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
 
 typedef struct {
     double mean, std;
-    float share;      // 1 / steps that count
-    int64_t steps;    // rows of the minibatch, masked ones included
+    float share;    // 1 / steps that count
+    int64_t steps;  // rows of the minibatch, masked ones included
     int32_t parts;
 } Minibatch;
 
@@ -371,7 +367,11 @@ typedef struct {
 static size_t cell_of(const PufPass* pass, int64_t first, int64_t row, float* weight) {
     const int64_t horizon = pass->rollout->horizon;
     const int64_t unit = pass->by_step ? first + row : first + row / horizon;
-    if (weight) *weight = pass->weights ? pass->weights[unit] : 1.0f;
+    if (!pass->order) {  // all steps in order
+        *weight = 1.0f;
+        return (size_t)unit;
+    }
+    *weight = pass->weights ? pass->weights[unit] : 1.0f;
     return (size_t)(pass->by_step ? pass->order[unit]
                                   : pass->order[unit] * horizon + row % horizon);
 }
@@ -406,7 +406,9 @@ static void measure(const PassJob* job, int32_t index) {
     }
     const double std = total > 0 ? sqrt(squares / total) : 0;
     batch->mean = pass->norm_adv ? mean : 0;
-    batch->std = !pass->norm_adv ? 1 : std < (double)pass->adv_floor ? (double)pass->adv_floor : std;
+    batch->std = !pass->norm_adv                 ? 1
+                 : std < (double)pass->adv_floor ? (double)pass->adv_floor
+                                                 : std;
     batch->share = (float)(1.0 / (count > 0 ? count : 1));
 }
 
@@ -506,7 +508,8 @@ static void pass_body(void* context, int32_t worker) {
             for (int32_t i = 0; i < PUF_NUM_LOSSES; i++) {
                 double sum = 0;
                 for (int32_t part = 0; part < batch->parts; part++) sum += job->losses[part][i];
-                pass->numbers[index * (PUF_NUM_LOSSES + 1) + i] = (float)(sum * (double)batch->share);
+                pass->numbers[index * (PUF_NUM_LOSSES + 1) + i] =
+                    (float)(sum * (double)batch->share);
             }
         puf_threads_meet(engine->threads);
         double squares = 0;
@@ -543,4 +546,44 @@ PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
     free(job.counters);
     return good ? PUF_OK
                 : puf_fail(PUF_NO_MEMORY, "cannot allocate a pass over %zu minibatches", count);
+}
+
+// ---- Log-probabilities --------------------------------------------------------------------------
+
+typedef struct {
+    PassJob pass;
+    float* logprobs;
+    int64_t steps;
+    atomic_int next;
+} JudgeJob;
+
+static void judge_body(void* context, int32_t worker) {
+    static const Minibatch plain = {.std = 1, .share = 1};
+    static const PufLossOptions no_loss = {.vf_clip_coef = -1};
+    JudgeJob* job = context;
+    const PufNetwork* net = job->pass.engine->network;
+    PufWorkspace* work = job->pass.engine->works[worker];
+    for (;;) {
+        const int64_t first = (int64_t)atomic_fetch_add(&job->next, 1) * PUF_TILE;
+        const int64_t left = job->steps - first;
+        if (left <= 0) return;
+        const int32_t rows = left < PUF_TILE ? (int32_t)left : PUF_TILE;
+        double losses[PUF_NUM_LOSSES] = {0};
+        float of_log_std[PUF_MAX_ACTION_PARTS] = {0};
+        gather(&job->pass, work, &plain, 0, first, rows);
+        puf_network_forward(net, work, rows);
+        net->kernels->ppo(&net->head, &no_loss, &work->steps, losses, of_log_std);
+        memcpy(job->logprobs + first, work->steps.logprobs, (size_t)rows * sizeof(float));
+    }
+}
+
+void puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float* logprobs) {
+    const PufPass all = {.rollout = rollout,
+                         .advantages = rollout->values,
+                         .returns = rollout->values,
+                         .by_step = true};  // without an order: all steps, one after another
+    JudgeJob job = {.pass = {.engine = engine, .pass = &all},
+                    .logprobs = logprobs,
+                    .steps = (int64_t)rollout->segments * rollout->horizon};
+    puf_threads_run(engine->threads, judge_body, &job);
 }

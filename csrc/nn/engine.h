@@ -30,13 +30,13 @@ typedef struct {
 typedef struct {
     PufNetwork* network;
     PufThreads* threads;
-    PufWorkspace** works;    // one for each thread
-    float* partials;         // [max_parts, partial_floats]
-    float* joined;           // the gradient, [grad_floats]: as the parameters lie in torch
+    PufWorkspace** works;  // one for each thread
+    float* partials;       // [max_parts, partial_floats]
+    float* joined;         // the gradient, [grad_floats]: as the parameters lie in torch
     int32_t max_parts;
-    int32_t num_pieces;      // of all parameters: what is joined and updated in one go
+    int32_t num_pieces;  // of all parameters: what is joined and updated in one go
     struct PufPiece* pieces;
-    double* squares;         // [num_pieces]
+    double* squares;  // [num_pieces]
 } PufEngine;
 
 PufEngine* puf_engine_create(const PufNetworkSpec* spec, const PufKernels* kernels,
@@ -56,8 +56,8 @@ typedef struct {
 } PufAct;
 void puf_engine_act(PufEngine* engine, const PufAct* act);
 
-// Fills a rollout from envs of the C core; `resets` [num_slots] says where an episode begins, before
-// and after. The random numbers of a slot follow from (key, first_slot + slot, step).
+// Fills a rollout from envs of the C core; `resets` [num_slots] says where an episode begins,
+// before and after. The random numbers of a slot follow from (key, first_slot + slot, step).
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
                            uint64_t key, uint64_t first_slot);
 

@@ -171,8 +171,9 @@ INLINE vec judge(const PufActionHead* head, PufColumns* steps, int32_t row, vec*
     return logprob;
 }
 
-// Gradients of a loss whose slopes by log-probability and entropy are given, [LANES] each.
-INLINE void judge_backward(const PufActionHead* head, PufColumns* steps, int32_t row,
+// Gradients of a loss whose slopes by log-probability and entropy are given, [LANES] each; 0 where
+// a step does not count, whatever it holds.
+INLINE void judge_backward(const PufActionHead* head, PufColumns* steps, int32_t row, ivec counts,
                            vec of_logprob, vec of_entropy, vec* of_log_std) {
     const int32_t* legal = steps->legal ? steps->legal + row : NULL;
     const float* log_ps = steps->outputs + row;
@@ -191,7 +192,7 @@ INLINE void judge_backward(const PufActionHead* head, PufColumns* steps, int32_t
             vec of_logit = of_logprob * (zero_unless(taken == j, SET(1.0f)) - p) -
                            of_entropy * p * (log_p + bits);
             if (legal) of_logit = zero_unless(load_int(legal + j * PUF_TILE), of_logit);
-            store(gradients + j * PUF_TILE, of_logit);
+            store(gradients + j * PUF_TILE, zero_unless(counts, of_logit));
         }
         log_ps += n * PUF_TILE, gradients += n * PUF_TILE;
         if (legal) legal += n * PUF_TILE;
@@ -208,8 +209,9 @@ INLINE void judge_backward(const PufActionHead* head, PufColumns* steps, int32_t
             of_mean += of_entropy * by_mean;
             of_log += of_entropy * by_std * std;
         }
-        of_log_std[c] += of_log;
-        store(gradients + c * PUF_TILE, head->squash ? of_mean : of_mean * head->scale[c]);
+        of_log_std[c] += zero_unless(counts, of_log);
+        of_mean = zero_unless(counts, head->squash ? of_mean : of_mean * head->scale[c]);
+        store(gradients + c * PUF_TILE, of_mean);
     }
 }
 
@@ -249,8 +251,7 @@ static void ppo(const PufActionHead* head, const PufLossOptions* options, PufCol
         }
         of_value = of_value * share * options->vf_coef;
 
-        judge_backward(head, steps, row, zero_unless(counts, of_logprob),
-                       zero_unless(counts, share * -options->ent_coef), of_logs);
+        judge_backward(head, steps, row, counts, of_logprob, share * -options->ent_coef, of_logs);
         store(steps->gradients + value_at + row, zero_unless(counts, of_value));
         totals[0] -= zero_unless(counts, surrogate * weight);
         totals[1] += zero_unless(counts, squared * weight * 0.5f);

@@ -41,8 +41,8 @@ INLINE void product_block(const int height, const int width, const PufProduct* p
             EACH sums[i][j] = tanh_of(sums[i][j]);
             break;
         case PUF_RELU_SLOPE:
-            EACH sums[i][j] = zero_unless(load(of + (size_t)i * y_stride + LANES * j) > 0.0f,
-                                          sums[i][j]);
+            EACH sums[i][j] =
+                zero_unless(load(of + (size_t)i * y_stride + LANES * j) > 0.0f, sums[i][j]);
             break;
         case PUF_TANH_SLOPE:
             EACH {
@@ -57,8 +57,7 @@ INLINE void product_block(const int height, const int width, const PufProduct* p
 INLINE void product_panel(const int width, const PufProduct* p, int32_t column,
                           const float* panel) {
     int32_t row = 0;
-    for (; row + BLOCK <= p->rows; row += BLOCK)
-        product_block(BLOCK, width, p, row, column, panel);
+    for (; row + BLOCK <= p->rows; row += BLOCK) product_block(BLOCK, width, p, row, column, panel);
     for (; BLOCK > 4 && row + 4 <= p->rows; row += 4)
         product_block(4, width, p, row, column, panel);
     for (; row + 2 <= p->rows; row += 2) product_block(2, width, p, row, column, panel);

@@ -94,9 +94,7 @@ INLINE vec tanh_of(vec x) {
 INLINE vec sigmoid_of(vec x) { return 1.0f / (1.0f + exp_of(-x)); }
 
 // log(1 + exp(x))
-INLINE vec softplus_of(vec x) {
-    return max_of(x, SET(0.0f)) + log_of(1.0f + exp_of(-abs_of(x)));
-}
+INLINE vec softplus_of(vec x) { return max_of(x, SET(0.0f)) + log_of(1.0f + exp_of(-abs_of(x))); }
 
 // cos(2 pi u) for u in [0, 1].
 INLINE vec cos_turns(vec u) {

@@ -1,7 +1,8 @@
-// kernels_portable.c - kernels for any CPU: vectors of 4 floats, which x86-64 and ARM64 have always.
-#include "kernels.h"
-
+// kernels_portable.c - kernels for any CPU: vectors of 4 floats, which x86-64 and ARM64 have
+// always.
 #include <math.h>
+
+#include "kernels.h"
 
 #define LANES 4
 #if defined(__ARM_NEON) && defined(__aarch64__)

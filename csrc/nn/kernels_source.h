@@ -78,15 +78,15 @@ static void adam(int32_t count, const PufAdam* options, const float* grad, float
 }
 
 // Elementwise over any number of floats, the last ones in a vector of their own.
-#define ELEMENTWISE(name, function)                                  \
-    static void name(int32_t count, const float* x, float* y) {      \
-        for (int32_t i = 0; i < count; i += LANES) {                 \
+#define ELEMENTWISE(name, function)                                     \
+    static void name(int32_t count, const float* x, float* y) {         \
+        for (int32_t i = 0; i < count; i += LANES) {                    \
             const int32_t left = count - i < LANES ? count - i : LANES; \
-            float edge[LANES] = {0};                                 \
-            memcpy(edge, x + i, (size_t)left * sizeof(float));       \
-            store(edge, function(load(edge)));                       \
-            memcpy(y + i, edge, (size_t)left * sizeof(float));       \
-        }                                                            \
+            float edge[LANES] = {0};                                    \
+            memcpy(edge, x + i, (size_t)left * sizeof(float));          \
+            store(edge, function(load(edge)));                          \
+            memcpy(y + i, edge, (size_t)left * sizeof(float));          \
+        }                                                               \
     }
 ELEMENTWISE(exp_all, exp_of)
 ELEMENTWISE(log_all, log_of)

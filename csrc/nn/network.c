@@ -161,8 +161,8 @@ static PufCode check_spec(const PufNetworkSpec* spec) {
                : puf_fail(PUF_BAD_ARGUMENT, "this network has sizes that cannot be");
 }
 
-static const size_t obs_sizes[] = {[PUF_OBS_U8] = 1, [PUF_OBS_F32] = 4, [PUF_OBS_F64] = 8,
-                                   [PUF_OBS_I32] = 4, [PUF_OBS_I64] = 8};
+static const size_t obs_sizes[] = {
+    [PUF_OBS_U8] = 1, [PUF_OBS_F32] = 4, [PUF_OBS_F64] = 8, [PUF_OBS_I32] = 4, [PUF_OBS_I64] = 8};
 
 PufNetwork* puf_network_create(const PufNetworkSpec* spec, const PufKernels* kernels) {
     if (check_spec(spec)) return NULL;
@@ -254,8 +254,7 @@ void puf_workspace_destroy(PufWorkspace* work) { free(work); }
 
 // ---- Parameters ---------------------------------------------------------------------------------
 
-static void pack_weight(const PufNetwork* net, const PufParam* param, int32_t first,
-                        int32_t last) {
+static void pack_weight(const PufNetwork* net, const PufParam* param, int32_t first, int32_t last) {
     const PufLayer* layer = &net->layers[param->layer];
     const int32_t lanes = net->kernels->lanes, in = layer->in;
     for (int32_t row = first; row < last; row++) {
@@ -427,8 +426,8 @@ void puf_network_read_mask(const PufNetwork* net, PufWorkspace* work, int32_t ro
     for (int32_t i = 0; i < width; i++) work->legal[i * PUF_TILE + row] = -(int32_t)(legal[i] != 0);
 }
 
-static void look_up(const PufNetwork* net, const PufLayer* layer, PufWorkspace* work,
-                    int32_t rows, float* y) {
+static void look_up(const PufNetwork* net, const PufLayer* layer, PufWorkspace* work, int32_t rows,
+                    float* y) {
     const int32_t size = net->spec.obs_size;
     const size_t out = (size_t)layer->out;
     for (int32_t row = 0; row < rows; row++) {
@@ -512,8 +511,7 @@ static void backward_params(const PufNetwork* net, const PufWorkspace* work, int
     const PufKernels* kernels = net->kernels;
     float* grad = partial + layer->grad_at;
     if (layer->is_table) {
-        if (first)
-            memset(grad, 0, (size_t)layer->in * (size_t)layer->out_stride * sizeof(float));
+        if (first) memset(grad, 0, (size_t)layer->in * (size_t)layer->out_stride * sizeof(float));
         add_to_table(net, layer, work, rows, slopes, grad);
         return;
     }

@@ -56,8 +56,8 @@ typedef struct {
     PufFinish finish;
     bool needs_input_grad;
     bool is_table;
-    bool by_input;                // a partial gradient lies as [in, out_stride], not [out, in_stride]
-    size_t grad_at, bias_at;      // in a partial gradient
+    bool by_input;            // a partial gradient lies as [in, out_stride], not [out, in_stride]
+    size_t grad_at, bias_at;  // in a partial gradient
     float *panels, *back, *bias;  // w^T and w in panels
     const float* table;           // [in, out]: that of torch
 } PufLayer;
@@ -67,13 +67,13 @@ typedef struct PufNetwork {
     PufNetworkSpec spec;  // its arrays are the network's own
     PufActionHead head;
     int32_t num_branches, num_layers, num_params;
-    int32_t num_outputs;               // logits, means, value
-    PufLayer layers[PUF_MAX_LAYERS];   // of branch 0, branch 1, then the heads
-    int32_t num_heads, first_head;     // one for all outputs, or actor and critic
+    int32_t num_outputs;              // logits, means, value
+    PufLayer layers[PUF_MAX_LAYERS];  // of branch 0, branch 1, then the heads
+    int32_t num_heads, first_head;    // one for all outputs, or actor and critic
     PufParam params[2 * PUF_MAX_LAYERS + 2];
-    size_t grad_floats;                // of the joined gradient
-    size_t partial_floats;             // of one partial gradient, padded
-    size_t log_std_at;                 // in a partial gradient
+    size_t grad_floats;     // of the joined gradient
+    size_t partial_floats;  // of one partial gradient, padded
+    size_t log_std_at;      // in a partial gradient
     size_t obs_bytes;
     int32_t x_stride, widest;
     float* log_std;  // [num_continuous], and std behind it
@@ -81,12 +81,12 @@ typedef struct PufNetwork {
 
 // The memory that one thread needs to take a tile forwards and backwards.
 typedef struct {
-    float* x;                        // [PUF_TILE, x_stride]
-    int32_t* rows_of_table;          // [PUF_TILE, obs_size], for categories
-    float* hidden[PUF_MAX_LAYERS];   // what each layer gave, [PUF_TILE, out_stride]
-    float* slopes[2];                // gradients on their way back, [PUF_TILE, widest]
-    float* head_slopes;              // [PUF_TILE, padded num_outputs]
-    int32_t* legal;                  // [mask width, PUF_TILE]
+    float* x;                       // [PUF_TILE, x_stride]
+    int32_t* rows_of_table;         // [PUF_TILE, obs_size], for categories
+    float* hidden[PUF_MAX_LAYERS];  // what each layer gave, [PUF_TILE, out_stride]
+    float* slopes[2];               // gradients on their way back, [PUF_TILE, widest]
+    float* head_slopes;             // [PUF_TILE, padded num_outputs]
+    int32_t* legal;                 // [mask width, PUF_TILE]
     PufColumns steps;
 } PufWorkspace;
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "puffer.h"
-#include "waiting.h"
+#include "sync/waiting.h"
 
 enum { SPINS = 4000 };  // looks before sleeping: 50 to 150 us
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "python/env_loop.h"
+#include "python/nn.h"
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -148,6 +149,9 @@ class Vec {
         kept_ = nb::make_tuple(observations, actions, rewards, terminals, truncations, masks,
                                action_masks, final_observations);
     }
+
+    // For other parts of the core; valid until `close`.
+    nb::capsule handle() { return nb::capsule(get(), "PufVec"); }
 
     void place(uint64_t first_env) { puf_vec_place(get(), first_env); }
 
@@ -569,6 +573,7 @@ NB_MODULE(_core, module) {
         .def("revoke", &Flags::revoke, "worker"_a)
         .def("progress_word", &Flags::progress_word, "worker"_a);
     bind_env_loop(module);
+    bind_nn(module);
     nb::class_<Vec>(module, "Vec")
         .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&, bool>(),
              "name"_a, "num_envs"_a, "num_threads"_a, "params"_a, "double_buffer"_a = false)
@@ -588,5 +593,6 @@ NB_MODULE(_core, module) {
         .def("snapshot", &Vec::snapshot, "first"_a, "last"_a, "rows"_a)
         .def("restore", &Vec::restore, "first"_a, "last"_a, "rows"_a)
         .def("render", &Vec::render, "env"_a, "rgb"_a)
+        .def("handle", &Vec::handle)
         .def("close", &Vec::close);
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from pufferlib.cli.arguments import Parser, check_counts, load_config
 from pufferlib.cli.printing import print_table, progress, spelled_rows
+from pufferlib.config import ENGINES
 
 
 def main(words: list[str]) -> int:
@@ -18,7 +19,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--mode", choices=("sim", "train"), default="sim")
     parser.add_argument("--num-envs", type=int, metavar="N")
     parser.add_argument("--threads", type=int, metavar="K", help="all cores if not given")
-    parser.add_argument("--engine", choices=("auto", "torch"), default="auto", help="of training")
+    parser.add_argument("--engine", choices=("auto", *ENGINES), default="auto", help="of training")
     parser.add_argument("--seconds", type=float, default=None, metavar="S")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options, overrides = parser.parse(words)

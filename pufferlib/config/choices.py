@@ -24,6 +24,7 @@ OPTIMIZERS = {  # option `train.optimizer`
     "muon": "pufferlib.training.optimizers:Muon",
 }
 ENGINES = {  # option `train.engine`, besides "auto"; the fastest first
+    "native": "pufferlib.training.native_engine:NativeEngine",
     "torch": "pufferlib.training.torch_engine:TorchEngine",
 }
 LOGGERS = {  # option `log.logger`, besides "none"

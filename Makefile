@@ -11,7 +11,7 @@ CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pypro
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 
-.PHONY: help train test check format native bench wheel build extras clean
+.PHONY: help train test check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,9 @@ format: build extras  ## rewrite all files in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(C_FILES)
+
+docs: build  ## write the generated tables, lists and pictures of README and docs
+	$(BIN)/python scripts/generate_docs.py
 
 native:  ## C tests under ASan, UBSan and TSan
 	csrc/tests/run.sh

@@ -1,11 +1,11 @@
-"""The speed bars: our figures beside those of plain C programs, run in turns.
+"""The speed bars: our figures beside those of plain C programs, run alternately.
 
     python benchmarks/bars.py                         our own figures
     python benchmarks/bars.py --yardsticks DIR        and their ratio to the programs in DIR
     python benchmarks/bars.py --yardsticks DIR --rounds 5 --json bars.json
 
 DIR holds cartpole_loop.c and fused_ppo.c. They are compiled with the flags in their first lines.
-What counts is the ratio of the best rounds: absolute figures move with the machine.
+Only the ratio of the best rounds counts: absolute figures vary with the machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRAIN_SETTINGS = (
 
 
 class Bar(NamedTuple):
-    """One row of the report; the yardstick's parts are None where it was not run."""
+    """One line of the report; the figures of the yardstick are None if it was not run."""
 
     what: str
     sps: float
@@ -64,7 +64,7 @@ def bench(name: str, mode: str, seconds: float) -> float:
 
 
 def compile_yardstick(source: Path, folder: Path) -> Path:
-    """Compile a C program as the gcc line among its first comments says; return the program."""
+    """Compile a C program with the gcc line in its first comments; return the program."""
     head = source.read_text(encoding="utf-8").splitlines()[:8]
     pattern = rf"gcc (.*?) {re.escape(source.name)} -o \S+ ?(.*?)(?:&&|$)"
     match = next(filter(None, (re.search(pattern, line) for line in head)), None)
@@ -82,7 +82,7 @@ def compile_yardstick(source: Path, folder: Path) -> Path:
 def lines_of(command: list[str], seconds: float) -> Generator[str, None, None]:
     """Yield a program's lines as it prints them; end it after `seconds`, or when closed.
 
-    It gets a terminal, so that it does not keep its lines back as it would in a pipe.
+    It gets a terminal, so that its output is not buffered as in a pipe.
     """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL)
@@ -95,7 +95,7 @@ def lines_of(command: list[str], seconds: float) -> Generator[str, None, None]:
                 return
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # how Linux says that the other end is closed
+            except OSError:  # on Linux: the other end is closed
                 return
             if not chunk:
                 return
@@ -109,8 +109,8 @@ def lines_of(command: list[str], seconds: float) -> Generator[str, None, None]:
 
 
 def loop_rate(program: Path, seconds: float) -> float | None:
-    """Return the plain loop's steps per second; it stops after the line that is wanted."""
-    # six cases come first, three repetitions each; the rest is room for a busy machine
+    """Return the steps per second of the plain loop; stop it after the wanted line."""
+    # six cases before it, three repetitions each, and time for a busy machine
     with closing(lines_of([str(program), str(seconds)], 60 + 60 * seconds)) as lines:
         for line in lines:
             if LOOP_LINE in line:
@@ -119,7 +119,7 @@ def loop_rate(program: Path, seconds: float) -> float | None:
 
 
 def fused_rate(program: Path, limit: float) -> float | None:
-    """Return the fused trainer's steps per second: its own total, else that of its progress."""
+    """Return the steps per second of the fused trainer: its total, else its latest progress."""
     rate = None
     with closing(lines_of([str(program)], limit)) as lines:
         for line in lines:
@@ -136,15 +136,15 @@ def best_of(
     yardstick: Callable[[], float | None] | None,
     noun: str,
 ) -> tuple[dict[str, float], float | None]:
-    """Run all in turns, `rounds` times; return the best rates of ours and of the yardstick."""
+    """Run all alternately, `rounds` times; return the best rates of ours and of the yardstick."""
     best = dict.fromkeys(ours, 0.0)
     best_yardstick: float | None = None
     for number in range(1, rounds + 1):
         for name, run in ours.items():
             if yardstick is not None:
                 rate = yardstick()
-                told = "no figure in time" if rate is None else spelled(rate)
-                say(f"round {number}/{rounds}  {noun:<22}{told}")
+                result = "no figure in time" if rate is None else spelled(rate)
+                say(f"round {number}/{rounds}  {noun:<22}{result}")
                 if rate is not None:
                     best_yardstick = max(rate, best_yardstick or 0.0)
             rate = run()
@@ -154,7 +154,7 @@ def best_of(
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
-    """Run simulation, then training; return a row for each bar."""
+    """Measure simulation, then training; return a line for each bar."""
     loop = fused = None
     if options.yardsticks is not None:
         loop_program = compile_yardstick(options.yardsticks / "cartpole_loop.c", folder)
@@ -174,7 +174,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
 
 
 def row(what: str, sps: float, yardstick: float | None, bar: float) -> Bar:
-    """Return a row with its ratio, where there is one."""
+    """Return a line with its ratio, if the yardstick was run."""
     return Bar(what, sps, yardstick, sps / yardstick if yardstick else None, bar)
 
 
@@ -200,7 +200,7 @@ def facts(options: argparse.Namespace, rows: list[Bar]) -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """Return the processor's name as the system tells it."""
+    """Return the name of the processor."""
     try:
         match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -209,7 +209,7 @@ def cpu_model() -> str:
 
 
 def spelled(rate: float | None) -> str:
-    """Return steps per second for people."""
+    """Return steps per second as short text."""
     if rate is None:
         return "-"
     return f"{rate / 1e6:.1f}M" if rate >= 1e7 else f"{rate / 1e6:.3f}M"
@@ -223,17 +223,31 @@ def say(text: str) -> None:
 def main() -> int:
     """Run the command line; exit code 1 means that a bar was missed."""
     parser = argparse.ArgumentParser(description="the speed bars beside their yardsticks")
-    parser.add_argument("--yardsticks", type=Path, metavar="DIR", help="the C programs' folder")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each, best counts")
-    parser.add_argument("--sim-seconds", type=float, default=2, metavar="S", help="a simulation")
-    parser.add_argument("--train-seconds", type=float, default=10, metavar="S", help="a training")
+    parser.add_argument("--yardsticks", type=Path, metavar="DIR", help="folder of the C programs")
     parser.add_argument(
-        "--loop-seconds", type=float, default=0.2, metavar="S", help="a loop's case"
+        "--rounds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="rounds of each, of which the best counts",
+    )
+    parser.add_argument("--sim-seconds", type=float, default=2, metavar="S", help="of a simulation")
+    parser.add_argument(
+        "--train-seconds", type=float, default=10, metavar="S", help="of a training"
     )
     parser.add_argument(
-        "--fused-limit", type=float, default=60, metavar="S", help="after which its progress counts"
+        "--loop-seconds", type=float, default=0.2, metavar="S", help="of a case of the loop"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
+    parser.add_argument(
+        "--fused-limit",
+        type=float,
+        default=60,
+        metavar="S",
+        help="after which the progress of the fused trainer counts",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the report to this file"
+    )
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds must be at least 1, but got {options.rounds}")

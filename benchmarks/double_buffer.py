@@ -1,11 +1,11 @@
-"""What double buffering gains: steps per second of Threads beside a policy, with it and without.
+"""The gain of double buffering: steps per second of Threads and a policy, with it and without.
 
     python benchmarks/double_buffer.py                          breakout, 4096 envs
     python benchmarks/double_buffer.py --env pong --num-envs 8192 --workers 1
 
-The policy is a stand-in that takes as long as the envs do, a whole step of them for all slots: it
-computes in the calling thread, as on a CPU, or waits, as for a GPU. Both vectors run in turns and
-the best round counts.
+The policy is a stand-in that takes as long for all slots as a step of the envs: it computes in the
+calling thread, as on a CPU, or waits, as for a GPU. Both vectors run alternately, and the best
+round counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def compute(seconds: float) -> None:
 
 
 class Run:
-    """A vector under way, with actions drawn beforehand."""
+    """A running vector, with actions drawn beforehand."""
 
     def __init__(self, name: str, num_envs: int, workers: int, double_buffer: bool) -> None:
         self.vecenv = Threads(name, num_envs, workers, double_buffer)

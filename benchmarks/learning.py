@@ -1,17 +1,17 @@
-"""How soon and how well each environment is learnt with its default config.
+"""How fast and how well each environment is learned with its default config.
 
     python benchmarks/learning.py cartpole squared --seeds 3
-    python benchmarks/learning.py tmaze/gru              with another memory: see VARIANTS
+    python benchmarks/learning.py tmaze/gru              with another recurrent layer: see VARIANTS
     python benchmarks/learning.py --seeds 3              every environment and variant
     python benchmarks/learning.py gym-Hopper-v5          those of Gymnasium: see learning_gym.py
     python benchmarks/learning.py --defaults             beside SB3: see learning_defaults.py
 
-Each seed is one `puffer train NAME` in a process of its own, one after another. A seed's row says
-after how many steps and seconds of training the mark was first reached, and where the run ended.
-Rows are kept in benchmarks/results/ocean.json as they come; seeds that are there already, with the
-same mark and options, are not run again unless `--again` asks for it. `--set=--train.gamma=0.9`
-changes an option of all runs. Each row tells the load of the machine when its run began: `seconds`
-of a busy one are too many. scripts/generate_docs.py puts the results into docs/ocean.md.
+Each seed is one `puffer train NAME` in a process of its own, one after another. Its result holds
+the steps and seconds of training until the mark was first reached, and the final score. Results are
+written to benchmarks/results/ocean.json one by one; seeds that are there already, with the same
+mark and options, are only run again with `--again`. `--set=--train.gamma=0.9` changes an option of
+all runs. Each result holds the load of the machine at its start: on a busy one `seconds` are too
+high. `make docs` writes the results into docs/ocean.md.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from bars import cpu_model, say
 Row: TypeAlias = dict[str, Any]  # one seed's result, or one line of a run's log
 
 RESULTS = Path(__file__).resolve().parent / "results" / "ocean.json"
-WINDOW_EPISODES = 100  # that the means of a log are over, once so many have ended
+WINDOW_EPISODES = 100  # that the means of a log cover
 POLL_SECONDS = 5
 
 
 class Mark(NamedTuple):
-    """What a run must reach: a key of the log, and its value."""
+    """The mark that a run must reach: a key of the log, and its value."""
 
     key: str
     value: float
 
     @property
     def spelled(self) -> str:
-        """As rows of results name it."""
+        """The mark as results name it."""
         return f"{self.key} {self.value:g}"
 
 
@@ -56,7 +56,7 @@ MARKS = {
 }
 PERF = 0.9  # the mark of all others
 
-# What needs memory, with each kind of it. Without any, no seed may get there: these must miss.
+# Envs that need a recurrent policy, with each layer. Without any, no seed may reach the mark.
 VARIANTS = {
     f"{env}/{memory}": (env, f"--policy.recurrent={memory}")
     for env in ("memory", "tmaze")
@@ -66,7 +66,7 @@ MUST_MISS = {name for name in VARIANTS if name.endswith("/none")}
 
 
 def mark_of(name: str, perf: float | None) -> Mark:
-    """Return the mark of an environment; `perf` replaces that of those without one of their own."""
+    """Return the mark of an environment; `perf` is that of envs without an entry in MARKS."""
     return MARKS.get(name, Mark("env/perf", PERF if perf is None else perf))
 
 
@@ -76,7 +76,7 @@ def is_as_expected(name: str, row: Row) -> bool:
 
 
 def settled(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the lines of a log once WINDOW_EPISODES have ended: its means are over so many."""
+    """Yield the lines of a log after WINDOW_EPISODES have ended, which its means cover."""
     episodes = 0.0
     for row in rows:
         episodes += row.get("episodes") or 0
@@ -96,8 +96,8 @@ def first_reached(rows: Iterable[Row], mark: Mark) -> Row | None:
 def summarised(rows: Sequence[Row], sps_1core: float | None) -> Row:
     """Return one environment's entry: figures over all seeds, then the seeds themselves.
 
-    `perf` is the mean of where runs ended; `steps` and `seconds` are those of the slowest seed to
-    its mark, None where a seed did not get there.
+    `perf` is the mean of the final values; `steps` and `seconds` are those of the slowest seed to
+    reach its mark, None if a seed did not reach it.
     """
     everyone = all(row["steps"] is not None for row in rows)
     return {
@@ -119,7 +119,7 @@ def read_log(path: Path) -> list[Row]:
 
 
 def train(name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark) -> Row:
-    """Run one training to its end and return its row, telling how it goes meanwhile."""
+    """Run one training to its end and return its result; print progress meanwhile."""
     load = os.getloadavg()[0]
     env, *own = VARIANTS.get(name, (name,))
     with tempfile.TemporaryDirectory() as folder:
@@ -163,12 +163,12 @@ def train(name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark) 
 def watch(
     process: subprocess.Popen[bytes], folder: Path, name: str, seed: int, mark: Mark
 ) -> list[Row]:
-    """Tell the state of a run every few seconds until it ends; return its log."""
+    """Print the state of a run every few seconds until it ends; return its log."""
     log: list[Row] = []
     while True:
         with suppress(subprocess.TimeoutExpired):
             process.wait(POLL_SECONDS)
-        has_ended = process.poll() is not None  # asked first: then the log read next is whole
+        has_ended = process.poll() is not None  # before reading the log, which is then complete
         for path in folder.glob("*/metrics.jsonl"):
             log = read_log(path)
         if has_ended:
@@ -176,13 +176,13 @@ def watch(
         if log:
             row = log[-1]
             value = row.get(mark.key)
-            told = "-" if value is None else f"{value:.3g}"
+            latest = "-" if value is None else f"{value:.3g}"
             share = f"{row['steps'] / 1e6:.1f}M of {row['total_steps'] / 1e6:.1f}M steps"
-            say(f"  {name} seed {seed}: {share}, {mark.key} {told}, {row['sps']:,.0f} steps/s")
+            say(f"  {name} seed {seed}: {share}, {mark.key} {latest}, {row['sps']:,.0f} steps/s")
 
 
 def sim_rate(name: str) -> float:
-    """Return the env's own steps per second on one thread."""
+    """Return the steps per second of the env alone, on one thread."""
     name = VARIANTS.get(name, (name,))[0]
     command = [sys.executable, "-m", "pufferlib", "bench", name, "--threads", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -192,7 +192,7 @@ def sim_rate(name: str) -> float:
 
 
 def store(path: Path, results: dict[str, Row]) -> None:
-    """Write the results; an older file stays whole until the new one is."""
+    """Write the results atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -212,7 +212,7 @@ def report(results: dict[str, Row], names: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Run the command line; exit code 1 means that a seed missed its mark, or must have."""
+    """Run the command line; exit code 1 means that a seed was not as expected."""
     if "--defaults" in sys.argv[1:]:
         import learning_defaults
 
@@ -221,13 +221,17 @@ def main() -> int:
         import learning_gym
 
         return learning_gym.main()
-    parser = argparse.ArgumentParser(description="train with default configs and note how it goes")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all if not given")
+    parser = argparse.ArgumentParser(
+        description="train with default configs and record the progress"
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; default: all")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")
-    parser.add_argument("--perf", type=float, metavar="P", help=f"the mark; {PERF} if not given")
-    parser.add_argument("--threads", type=int, default=2, metavar="K", help="of torch and of envs")
+    parser.add_argument("--perf", type=float, metavar="P", help=f"the mark; default: {PERF}")
+    parser.add_argument(
+        "--threads", type=int, default=2, metavar="K", help="threads of torch and of envs"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="OPTION")
-    parser.add_argument("--again", action="store_true", help="also run seeds that are known")
+    parser.add_argument("--again", action="store_true", help="also run seeds that have a result")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
 
@@ -255,8 +259,8 @@ def main() -> int:
         for seed in range(1, options.seeds + 1):
             if seed not in known or options.again:
                 known[seed] = train(name, seed, options.threads, options.set, mark)
-                told = known[seed]["steps"]
-                outcome = "missed" if told is None else f"reached after {told / 1e6:.2f}M steps"
+                steps = known[seed]["steps"]
+                outcome = "missed" if steps is None else f"reached after {steps / 1e6:.2f}M steps"
                 say(f"{name} seed {seed}: {outcome}, perf {known[seed]['perf']:.3f} at the end")
             results[name] = summarised(list(known.values()), sps)
             store(options.results, results)

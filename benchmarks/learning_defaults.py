@@ -1,4 +1,4 @@
-"""How well `PuffeRL(pufferlib.make(NAME))` learns as a newcomer types it, beside Stable-Baselines3.
+"""How well `PuffeRL(pufferlib.make(NAME))` learns by default, beside Stable-Baselines3.
 
     python benchmarks/learning.py --defaults                      every environment and contestant
     python benchmarks/learning.py --defaults gym-CartPole-v1 --seeds 3 --who ours sb3
@@ -13,8 +13,8 @@ Contestants:
 
 Each seed is a process of its own with one thread. `return` is the mean over the last 100 episodes
 of training at the end of the budget; `reached` is the first step at which that mean was at the
-mark. Rows are kept in benchmarks/results/defaults.json as they come; those that are there are not
-run again unless `--again` asks for it.
+mark. Results are written to benchmarks/results/defaults.json one by one; those that are there are
+only run again with `--again`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ EQUAL = {
 
 
 class Budget(NamedTuple):
-    """Steps of a run, and the return that its last episodes must have, where there is a bar."""
+    """Steps of a run, and the return that its last episodes must have, if there is a bar."""
 
     steps: int
     mark: float | None = None
@@ -78,7 +78,7 @@ class Returns:
 
     @property
     def mean(self) -> float | None:
-        """Mean of the last WINDOW episodes; None where fewer have ended."""
+        """Mean of the last WINDOW episodes; None if fewer have ended."""
         return statistics.fmean(self.last) if len(self.last) == WINDOW else None
 
     def note(self, episode_return: float, steps: int) -> None:
@@ -113,7 +113,7 @@ def train_ours(name: str, seed: int, returns: Returns, steps: int, **settings: A
 
 
 def train_puffer(name: str, seed: int, returns: Returns, steps: int) -> None:
-    """Train by the command line, and stop it at the end of the budget."""
+    """Train with the command line, and stop it at the end of the budget."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pufferlib", "train", name, f"--train.seed={seed}"]
         command += [f"--train.run-dir={folder}", "--train.torch-threads=1"]
@@ -163,7 +163,7 @@ def train_sb3(name: str, seed: int, returns: Returns, steps: int, equal: bool) -
 
 
 def run_one(name: str, who: str, seed: int) -> Row:
-    """Train once in this process and return the row."""
+    """Train once in this process and return the result."""
     budget, load, began = BUDGETS[name], os.getloadavg()[0], time.perf_counter()
     returns = Returns(budget.mark)
     if who == "puffer":
@@ -211,11 +211,11 @@ WHO = ("ours", "puffer", "sb3", "ours-equal", "sb3-equal")
 def main() -> int:
     """Run the command line; exit code 1 means that a seed of ours missed its mark."""
     parser = argparse.ArgumentParser(description="defaults beside Stable-Baselines3's")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all if not given")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; default: all")
     parser.add_argument("--defaults", action="store_true", help="this comparison")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")
     parser.add_argument("--who", nargs="+", choices=WHO, default=list(WHO))
-    parser.add_argument("--again", action="store_true", help="also run what is known")
+    parser.add_argument("--again", action="store_true", help="also run what has a result")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""How well MuJoCo's robots of Gymnasium are learnt, beside published figures of PPO.
+"""How well Gymnasium's MuJoCo envs are learned, beside published figures of PPO.
 
     python benchmarks/learning_gym.py gym-Hopper-v5 --seeds 3
     python benchmarks/learning_gym.py                       every environment of the table
 
 Each seed is one `puffer train NAME` with the config of this package, in a process of its own, one
 after another. `return` is the mean over the last 100 episodes of training, as CleanRL reports it,
-`eval` that of the finished policy playing its likeliest actions, as RL Zoo reports it. Rows are
-kept in benchmarks/results/gym.json as they come; seeds that are there are not run again unless
-`--again` asks for it, and a run that was interrupted goes on from its last checkpoint.
+`eval` that of the finished policy playing its most likely actions, as RL Zoo reports it. Results
+are written to benchmarks/results/gym.json one by one; seeds that are there are only run again with
+`--again`, and an interrupted run continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ EVAL_EPISODES = 50
 
 
 class Bar(NamedTuple):
-    """What the mean of `return` over the seeds must reach, and what others have published.
+    """The bar for the mean of `return` over the seeds, and published figures of others.
 
     CleanRL: docs of ppo_continuous_action.py, 3 seeds, v4 of MuJoCo. RL Zoo:
-    benchmark.md, tuned for each env, one run, v3 of MuJoCo, likeliest actions.
+    benchmark.md, tuned for each env, one run, v3 of MuJoCo, most likely actions.
     """
 
     value: float
@@ -50,7 +50,7 @@ BARS = {
 
 
 def train(name: str, seed: int, threads: int, extra: Sequence[str], base: Path) -> Row:
-    """Run one training to its end, or go on with one that was interrupted; return its row."""
+    """Run or continue one training to its end; return its result."""
     command = [sys.executable, "-m", "pufferlib"]
     checkpoints = sorted(base.glob("*/latest.safetensors"))
     if checkpoints:
@@ -100,7 +100,7 @@ def is_finished(base: Path) -> bool:
 
 
 def evaluated(name: str, run: Path) -> float:
-    """Return the mean return of a run's policy over EVAL_EPISODES, likeliest actions only."""
+    """Return the mean return of a run's policy over EVAL_EPISODES with its most likely actions."""
     command = [sys.executable, "-m", "pufferlib", "eval", name, "--run", str(run), "--json"]
     command += ["--episodes", str(EVAL_EPISODES), "--num-envs", "10", "--deterministic"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -110,7 +110,7 @@ def evaluated(name: str, run: Path) -> float:
 
 
 def summarised(name: str, rows: Sequence[Row]) -> Row:
-    """Return one environment's entry: means and spreads over its seeds, then the seeds."""
+    """Return one environment's entry: means and deviations over its seeds, then the seeds."""
     bar = BARS[name]
     entry: Row = {"bar": bar.value, "cleanrl": bar.cleanrl, "zoo": bar.zoo, "seeds": len(rows)}
     for key in ("return", "eval"):
@@ -125,19 +125,19 @@ def report(results: dict[str, Row], names: Sequence[str]) -> None:
     say(f"\n{'env':<20}{'seeds':>6}{'return':>20}{'eval':>20}{'bar':>9}  CleanRL, RL Zoo")
     for name in names:
         row = results[name]
-        told = [f"{row[key]:.1f} +- {row[f'{key}_std']:.1f}" for key in ("return", "eval")]
-        place = f"{name:<20}{row['seeds']:>6}{told[0]:>20}{told[1]:>20}{row['bar']:>9g}"
+        figures = [f"{row[key]:.1f} +- {row[f'{key}_std']:.1f}" for key in ("return", "eval")]
+        place = f"{name:<20}{row['seeds']:>6}{figures[0]:>20}{figures[1]:>20}{row['bar']:>9g}"
         say(f"{place}  {row['cleanrl']}, {row['zoo']}")
 
 
 def main() -> int:
     """Run the command line; exit code 1 means that an environment missed its bar."""
-    parser = argparse.ArgumentParser(description="train Gymnasium envs and note how it goes")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; all if not given")
+    parser = argparse.ArgumentParser(description="train Gymnasium envs and record the progress")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="environments; default: all")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")
-    parser.add_argument("--threads", type=int, default=1, metavar="K", help="of torch")
+    parser.add_argument("--threads", type=int, default=1, metavar="K", help="threads of torch")
     parser.add_argument("--set", action="append", default=[], metavar="OPTION")
-    parser.add_argument("--again", action="store_true", help="also run seeds that are known")
+    parser.add_argument("--again", action="store_true", help="also run seeds that have a result")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--runs", type=Path, default=Path("runs/gym"), metavar="FOLDER")
     options = parser.parse_args()

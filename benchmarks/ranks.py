@@ -1,12 +1,12 @@
-"""What more processes gain: torchrun beside one process, and how gradients are summed.
+"""The gain of more processes: torchrun beside one process, and ways to sum gradients.
 
     python benchmarks/ranks.py                              cartpole, 1 and 2 processes
     python benchmarks/ranks.py --env breakout --processes 4 --rounds 5
 
-Training is `scripts/train_template.py` with the same global batch, in turns; the median iteration
-of the best round counts. The sums are one backward pass and its exchange of gradients, by one flat
-tensor as `pufferlib.distributed` does it and by torch's DistributedDataParallel. All processes run
-on this machine over gloo, so they pay only where each has cores of its own.
+Training is `scripts/train_template.py` with the same global batch, alternately; the median
+iteration of the best round counts. The sums are one backward pass and its exchange of gradients, by
+one flat tensor as in `pufferlib.distributed` and by torch's DistributedDataParallel. All processes
+run on this machine over gloo, so they only pay if each has cores of its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 from bars import cpu_model, say
 
 ROOT = Path(__file__).resolve().parent.parent
-SKIPPED = 3  # iterations in which everything is done for the first time
-SIZES = {"64 x 64": (64, 256), "256 x 256": (256, 1024)}  # hidden units, rows of a minibatch
+SKIPPED = 3  # first iterations, which are not timed
+SIZES = {"64 x 64": (64, 256), "256 x 256": (256, 1024)}  # hidden units, steps of a minibatch
 
 
 def torchrun(processes: int, *words: str) -> list[str]:
-    """Return a command that runs `words` in so many processes."""
+    """Return a command that runs `words` in `processes` processes."""
     prefix = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return (
         [*prefix, f"--nproc_per_node={processes}", *words]
@@ -41,7 +41,7 @@ def torchrun(processes: int, *words: str) -> list[str]:
 
 
 def run(command: list[str], threads: int) -> str:
-    """Run to the end and return what was printed."""
+    """Run to the end and return the output."""
     environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -126,8 +126,8 @@ def main() -> int:
             rate = training_rate(options.env, processes, options.iterations)
             rates[processes] = max(rates[processes], rate)
             say(f"  {options.env}, {processes} process(es): {rate:,.0f} steps/s")
-    told = run(torchrun(options.processes, __file__, "--exchange", "20"), threads=1)
-    sums = json.loads(told.splitlines()[-1])
+    output = run(torchrun(options.processes, __file__, "--exchange", "20"), threads=1)
+    sums = json.loads(output.splitlines()[-1])
     ratio = rates[options.processes] / rates[1]
     if options.json:
         facts = {"rates": rates, "ratio": ratio, "sums": sums, "load": os.getloadavg()[0]}

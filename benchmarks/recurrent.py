@@ -1,12 +1,12 @@
-"""Our memories beside torch's: one step of a rollout, and segments forwards and backwards.
+"""Our recurrent layers beside torch's: a step of a rollout, and segments forwards and backwards.
 
     python benchmarks/recurrent.py                      LSTM, GRU, MinGRU and transformer of 128
     python benchmarks/recurrent.py --batches 1 64 1024 --threads 2 --json recurrent.json
 
-All are run in turns, and the best of `--rounds` counts; with one thread it is the time on the CPU,
-which other programs disturb less. A step is that of a batch of slots without gradients, as in a
-rollout. Segments hold 32 steps, and an episode ends in 3 % of them: what torch's
-fused layers cannot know, so they run without and only set the mark.
+All run alternately, and the best of `--rounds` counts; with one thread it is the CPU time, which
+other programs disturb less. A step is that of a batch of slots without gradients, as in a
+rollout. Segments hold 32 steps, and an episode ends in 3 % of them; torch's fused layers do
+not support that, so they run without ends, as a reference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OURS = ("lstm", "gru", "mingru", "transformer")
 
 
 def best_seconds(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Run all in turns; return the best time of each."""
+    """Run all alternately; return the best time of each."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
@@ -41,7 +41,7 @@ def best_seconds(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, 
 
 
 def steps(batch: int, width: int) -> dict[str, Callable[[], Any]]:
-    """Return one step of each, from a state that is there already."""
+    """Return one step of each, from an existing recurrent state."""
     features = torch.randn(batch, width)
     layers, cell = nn.LSTM(width, width), nn.LSTMCell(width, width)
     hidden = torch.zeros(batch, width)

@@ -1,19 +1,21 @@
-// puf_env.h - all that an environment may include.
+// puf_env.h - the only header that an environment includes.
 //
-// An environment is one C file: a flat struct without pointers of its own, five static functions
-// and a PUF_ENV line. It writes state, the core does the rest: it seeds the rng, counts ticks,
-// zeroes rewards, resets after an end, keeps final observations, sums returns, averages metrics.
+// An environment is one C file: a flat struct without pointers, two tables, five static functions
+// and a PUF_ENV line, in this order. The env sets its own state; the core seeds the rng, counts
+// ticks, zeroes rewards, resets after an episode, keeps final observations, sums returns and
+// averages metrics.
 //
-//     static void reset(Type* env);               // state of a new episode, from env->slots.rng
-//     static PufStatus step(Type* env);           // one tick: read actions, move, give rewards
-//     static void observe(const Type* env);       // write every agent's observation row (and mask)
-//     static void render(const Type* env, PufCanvas* canvas);
-//     static bool valid(const Type* env);         // whether play can reach this state
 //     static const PufField params[], metrics[];  // what users may set; what an episode reports
+//     static void reset(Type* env);               // begin an episode, at random from
+//     env->slots.rng static PufStatus step(Type* env);           // one tick: read actions, move,
+//     give rewards static void observe(const Type* env);       // write every agent's observation
+//     (and mask) static void render(const Type* env, PufCanvas* canvas); static bool valid(const
+//     Type* env);         // whether play can reach this state static void shape(const void* env,
+//     PufLayout* layout);  // optional: a layout from params
 //
-// All memory an env may touch is its struct, its arena (bytes right behind the struct, asked for in
-// `shape`) and its rows, through the accessors below. Equal seeds and actions give equal rows for
-// any number of threads, because nothing else is in reach.
+// An env may touch only its struct, its arena (bytes directly after the struct, requested in
+// `shape`) and its rows, through the accessors below. Therefore equal seeds and actions give equal
+// rows for any number of threads.
 #ifndef PUF_ENV_H
 #define PUF_ENV_H
 
@@ -24,22 +26,15 @@
 #include <string.h>
 
 #include "puf_canvas.h"
+#include "puf_hot.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Functions marked PUF_HOT are compiled for several instruction sets; the loader picks one.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
-    !defined(PUF_NO_CLONES)
-#define PUF_HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define PUF_HOT
-#endif
-
 enum {
     PUF_MAX_DIMS = 4,         // of an observation
-    PUF_MAX_COMPONENTS = 16,  // of an action, discrete and continuous counted apart
+    PUF_MAX_COMPONENTS = 16,  // discrete, and as many continuous ones
     PUF_MAX_METRICS = 16,
     PUF_MAX_PARAMS = 32,
 };
@@ -61,14 +56,14 @@ typedef struct {
     float low, high;                   // bounds of every continuous component
 } PufActions;
 
-// What one env looks like from outside. `shape` may change it according to params.
+// Agents, spaces and sizes of one env. `shape` may change them according to params.
 typedef struct {
     int32_t agents;
     PufObs obs;
     PufActions actions;
     bool action_masks;      // the env writes puf_action_mask rows in `observe`
     int32_t width, height;  // of a rendered picture
-    size_t arena;           // bytes the env needs behind its struct
+    size_t arena;           // bytes after the struct
 } PufLayout;
 
 #define PUF_BOX_F32(...)                                                              \
@@ -92,7 +87,7 @@ typedef struct {
 #define PUF_CONTINUOUS(n, lo, hi) {.num_continuous = (n), .low = (lo), .high = (hi)}
 #define PUF_COUNT_ARGS(...) ((int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)))
 
-// ---- Params and metrics: rows of a table ------------------------------------------------------
+// ---- Params and metrics -----------------------------------------------------------------------
 
 typedef enum { PUF_PARAM_FLOAT, PUF_PARAM_INT, PUF_PARAM_NAMES } PufType;
 
@@ -114,7 +109,7 @@ typedef struct {
 #define PUF_METRIC(Type, field, doc) \
     {#field, PUF_PARAM_FLOAT, offsetof(Type, field), 0, 0, 0, doc, NULL}
 
-// ---- Random numbers: splitmix64, one stream an env ----------------------------------------------
+// ---- Random numbers: splitmix64, one stream per env ---------------------------------------------
 
 typedef struct {
     uint64_t state;
@@ -146,17 +141,17 @@ static inline float puf_rand_normal(PufRng* rng) {
     return radius * cosf(6.2831853f * puf_rand(rng));
 }
 
-// ---- The batch and an env's place in it ---------------------------------------------------------
+// ---- The batch and an env's slots ---------------------------------------------------------------
 
-// Filled by the core. Envs reach it through the accessors, never directly.
+// Filled by the core. Envs use the accessors below, never these fields.
 typedef struct PufBatch {
     uint8_t* envs;
     size_t env_bytes;
     int32_t num_envs, agents_per_env;
     PufLayout layout;
-    size_t obs_bytes;      // of one slot
-    int32_t action_words;  // 4-byte words of one slot: the discrete ones, then the continuous
-    int32_t mask_width;    // of one slot's action mask: sum of nvec
+    size_t obs_bytes;                // of one slot
+    int32_t action_words;            // 4-byte words of one slot: discrete components first
+    int32_t mask_width;              // of one slot's action mask: sum of nvec
     size_t obs_stride, mask_stride;  // bytes from one slot's row to the next
     uint8_t* observations;
     const int32_t* actions;
@@ -169,7 +164,7 @@ typedef struct {
     const PufBatch* batch;
     int32_t first;       // slot of agent 0
     int32_t num_agents;  // slots of this env
-    PufRng rng;          // from here on: state, copied by snapshots
+    PufRng rng;          // snapshots copy everything from here on
     int32_t tick;        // steps since reset; 1 in the first call of `step`
     int32_t reserved;
 } PufSlots;
@@ -183,7 +178,7 @@ static inline float* puf_obs_f32(const PufSlots* slots, int32_t agent) {
 static inline uint8_t* puf_obs_u8(const PufSlots* slots, int32_t agent) {
     return slots->batch->observations + (size_t)(slots->first + agent) * slots->batch->obs_stride;
 }
-// One discrete choice, always inside its range: a value outside counts as 0.
+// One discrete component, always in range: a value outside counts as 0.
 static inline int32_t puf_action_at(const PufSlots* slots, int32_t agent, int32_t component) {
     const PufBatch* batch = slots->batch;
     int32_t action =
@@ -193,7 +188,7 @@ static inline int32_t puf_action_at(const PufSlots* slots, int32_t agent, int32_
 static inline int32_t puf_action(const PufSlots* slots, int32_t agent) {
     return puf_action_at(slots, agent, 0);
 }
-// One continuous component, clipped to its bounds; NaN counts as the nearest bound to 0.
+// One continuous component, clipped to its bounds; NaN counts as 0, then is clipped.
 static inline float puf_action_f32(const PufSlots* slots, int32_t agent, int32_t component) {
     const PufBatch* batch = slots->batch;
     const PufActions* space = &batch->layout.actions;
@@ -208,51 +203,51 @@ static inline float puf_action_f32(const PufSlots* slots, int32_t agent, int32_t
 static inline void puf_reward(const PufSlots* slots, int32_t agent, float reward) {
     slots->batch->rewards[slots->first + agent] += reward;
 }
-// 1 where an action is legal; one byte a choice, components one after another.
+// One byte per choice, 1 if legal; the components follow each other.
 static inline uint8_t* puf_action_mask(const PufSlots* slots, int32_t agent) {
     return slots->batch->action_masks + (size_t)(slots->first + agent) * slots->batch->mask_stride;
 }
-// An agent that leaves keeps its slot, masked, until the env resets.
+// An agent that leaves keeps its slot, masked out, until the env resets.
 static inline void puf_set_present(const PufSlots* slots, int32_t agent, bool present) {
     slots->batch->masks[slots->first + agent] = present;
 }
 static inline bool puf_is_present(const PufSlots* slots, int32_t agent) {
     return slots->batch->masks[slots->first + agent];
 }
-// One agent's own episode ends here while the env goes on. Set the metric fields to that agent's
-// values first: they are sampled now. The agent may start anew at once, or leave (puf_set_present).
+// Ends one agent's episode while the env continues. Set the metric fields to that agent's values
+// first: they are sampled now. The agent may restart at once, or leave (puf_set_present).
 void puf_end_agent(const PufSlots* slots, int32_t agent);
-// Samples the metric fields now as those of one agent, for envs with `own_samples`: once for each
-// agent that an end of the whole env finds alive, so that long and short lives weigh the same.
+// Samples the metric fields as those of one agent. Envs with `own_samples` call this for each
+// living agent when the whole env ends, so that long and short episodes count equally.
 void puf_sample(const PufSlots* slots, int32_t agent);
 
 // ---- Descriptor -----------------------------------------------------------------------------
 
 typedef struct PufEnvInfo {
     const char* name;
-    const char* doc;    // one line: what one does in it
+    const char* doc;    // one line: what an agent does
     const char* group;  // probes, classic, arcade, boards, many agents, motion, worlds
     PufLayout layout;   // for the default params
     void (*shape)(const void* env, PufLayout* layout);  // optional: the layout for these params
-    bool own_samples;  // metrics are per agent: the core leaves sampling at an end to the env
+    bool own_samples;  // metrics are per agent: the env calls puf_sample itself
     size_t env_bytes;
     const PufField *params, *metrics;
     int32_t num_params, num_metrics;
     void (*reset_one)(void* env);  // reset, then observe
     void (*step_range)(PufBatch* batch, int32_t first, int32_t last);
     void (*render)(const void* env, PufCanvas* canvas);
-    bool (*valid)(const void* env);  // what `restore` asks about a state
+    bool (*valid)(const void* env);  // called before a restore
 } PufEnvInfo;
 
-// ---- States from a file -------------------------------------------------------------------------
+// ---- Validation of snapshots --------------------------------------------------------------------
 
-// A snapshot is raw memory, and one in a checkpoint may be forged. Before a state is restored the
-// core has checked params, tick, metrics and rows; `valid` looks at the rest of struct and arena.
-// What it lets through must be safe to step and draw for ever: indices inside of their arrays,
-// counters that cannot overflow, loops that end, floats that fit the integers they are turned into.
-// csrc/tests/core/test_snapshot.c tries to get past it.
+// A snapshot is raw memory, and one in a checkpoint may be forged. Before a restore the core checks
+// params, tick, metrics and rows; `valid` checks the rest of struct and arena. A state that it
+// accepts must be safe to step and draw for ever: indices inside their arrays, counters that cannot
+// overflow, loops that end, floats that fit the integers they are cast to.
+// csrc/tests/core/test_snapshot.c tests this with forged snapshots.
 
-// For envs whose state is safe whatever it holds.
+// For envs that are safe in any state.
 #define PUF_ANY_STATE(Type)              \
     static bool valid(const Type* env) { \
         (void)env;                       \
@@ -275,8 +270,9 @@ void puf_finish(PufSlots* slots, PufStatus status);
 
 #define PUF_ARENA(env) ((void*)((env) + 1))
 
-// Defines the env's one exported symbol. PUF_ENV expands the loop over a range of envs here, in the
-// env's own unit, so that `step` and `observe` inline. PUF_ENV_RANGE takes a loop of the env's own.
+// Defines the env's only exported symbol. PUF_ENV expands the loop over a range of envs in the
+// env's own file, so that `step` and `observe` are inlined. PUF_ENV_RANGE takes the env's own loop
+// instead.
 #define PUF_ENV(id, Type, ...)                                                      \
     static void puf_range_(PufBatch* batch, int32_t first, int32_t last) {          \
         for (int32_t i = first; i < last; i++) {                                    \

@@ -21,23 +21,26 @@ PufCode puf_fail(PufCode code, const char* format, ...) __attribute__((format(pr
 int32_t puf_num_infos(void);
 const PufEnvInfo* puf_info(int32_t index);          // NULL past the end
 const PufEnvInfo* puf_find_info(const char* name);  // NULL when unknown
+// Checks `params`, one value per row of the info's table, and writes the layout they give.
+PufCode puf_layout(const PufEnvInfo* info, const double* params, PufLayout* layout);
 
 // ---- Threads over contiguous ranges -----------------------------------------------------------
 
 typedef struct PufPool PufPool;
 typedef void (*PufJob)(void* context, int32_t item);
 
-// The caller is worker 0; in a pool `apart` it is none, and jobs can run in the background.
-PufPool* puf_pool_create(int32_t num_workers, bool apart);
+// The caller is worker 0. In a `background` pool all workers are threads, and jobs can run while
+// the caller does something else.
+PufPool* puf_pool_create(int32_t num_workers, bool background);
 // Runs the job once for each item in 0..num_items-1, on any thread; returns when all are done.
 void puf_pool_run(PufPool* pool, int32_t num_items, PufJob job, void* context);
-// The same in a pool apart, for items from `first` on, as two calls. At most two jobs may be begun
-// and not finished; `finish` waits for the oldest of them. `run` only when there is none.
+// The same as two calls, in a background pool, for `num_items` items from `first` on. At most two
+// jobs may run at once; `finish` waits for the oldest one. `run` must wait until both are finished.
 void puf_pool_begin(PufPool* pool, int32_t first, int32_t num_items, PufJob job, void* context);
 void puf_pool_finish(PufPool* pool);
-void puf_pool_destroy(PufPool* pool);  // what was begun may be left undone
-// In a fork of the process that made it a pool has no threads: `run` is all the caller's work, and
-// what was begun stays as it is.
+void puf_pool_destroy(PufPool* pool);  // does not wait for jobs that are still running
+// A fork of the process has no copy of the pool's threads: there the caller does all of `run`, and
+// a job that was running stays unfinished.
 
 // ---- A vector of envs -------------------------------------------------------------------------
 
@@ -50,34 +53,35 @@ typedef struct {
     double metrics[PUF_MAX_METRICS];
 } PufStats;
 
-// Rows of the caller's memory, num_slots of each; they must outlive the vec or the next bind.
+// Arrays of num_slots rows each, in the caller's memory. They must stay valid until the next bind
+// or the end of the vec.
 typedef struct {
     void *observations, *actions, *final_observations;
     float* rewards;
     uint8_t *terminals, *truncations, *masks;
     uint8_t* action_masks;  // NULL unless the layout asks for them
-    // Bytes from one row to the next; 0: they lie side by side. Only the rows of one env may lie
-    // further apart, to find out what writes between them; such an env has no snapshots.
+    // Bytes from one row to the next; 0: contiguous. Rows may be spread only in a vec of one env,
+    // to detect writes between them; such a vec has no snapshots.
     size_t obs_stride, mask_stride;
 } PufBuffers;
 
-// `params` has one value per row of the info's table. Threads are started here. A double-buffered
-// vec has an even number of envs, and its caller steps none of them itself.
+// `params` as in puf_layout. Starts the threads. A double-buffered vec needs an even number of
+// envs, and the calling thread does not step any of them.
 PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
                        bool double_buffer, const double* params);
 void puf_vec_destroy(PufVec* vec);
 
 const PufBatch* puf_vec_batch(const PufVec* vec);
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers);
-void puf_vec_place(PufVec* vec, uint64_t first_env);  // seeds as envs first_env, ... from now on
+void puf_vec_place(PufVec* vec, uint64_t first_env);  // env 0 gets the seed of env first_env
 PufCode puf_vec_reset(PufVec* vec, uint64_t seed);
 PufCode puf_vec_step(PufVec* vec, const void* actions);  // NULL: the bound action rows
 void puf_vec_drain(PufVec* vec, PufStats* stats);        // since the last drain, in block order
 PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
 
 // A double-buffered vec steps half 0 or 1 of its envs in the background, with the bound action
-// rows. From `begin` to `finish` the rows of that half belong to the threads; the other half may be
-// begun meanwhile. `finish` returns at once where nothing runs. All other calls wait for both
+// rows. From `begin` to `finish` the threads own the rows of that half; the other half may begin
+// meanwhile. `finish` returns at once if the half is not running. All other calls wait for both
 // halves.
 PufCode puf_vec_begin(PufVec* vec, int32_t half);
 void puf_vec_finish(PufVec* vec, int32_t half);
@@ -89,17 +93,17 @@ void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32
 void puf_vec_step_block(PufVec* vec, int32_t block);
 int32_t* puf_vec_action_rows(PufVec* vec);  // [slots, action words], as bound; NULL before bind
 
-// Return, length and metrics [slots, metrics] of the episode that ended in a slot; valid where a
-// flag is set, until step.
+// Return, length and metrics [slots, metrics] of the episode that ended in a slot: valid where its
+// terminal or truncation is set, until the next step.
 const float* puf_vec_final_returns(const PufVec* vec);
 const int32_t* puf_vec_final_lengths(const PufVec* vec);
 const float* puf_vec_final_metrics(const PufVec* vec);
 
-// One env's whole state: struct, arena, rng, running sums, observation and mask rows.
+// A snapshot is a copy of one env: struct, arena, rng, running sums, observation and mask rows.
 size_t puf_vec_snapshot_bytes(const PufVec* vec);
 PufCode puf_vec_snapshot(PufVec* vec, int32_t env, uint8_t* out);
-// Refuses, and changes nothing, unless each state is one that the env can be in: see `valid` in
-// puf_env.h. The range is [first, last), with snapshots one after another.
+// Fails and changes nothing if a snapshot is invalid: see `valid` in puf_env.h. The range is
+// [first, last), with contiguous snapshots.
 PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from);
 PufCode puf_vec_restore_range(PufVec* vec, int32_t first, int32_t last, const uint8_t* from);
 

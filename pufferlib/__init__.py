@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pufferlib.loggers import NoLogger as NoLogger
     from pufferlib.loggers import TensorboardLogger as TensorboardLogger
     from pufferlib.loggers import WandbLogger as WandbLogger
-    from pufferlib.registry import emulate as emulate
     from pufferlib.registry import list_envs as list_envs
-    from pufferlib.registry import make as make
     from pufferlib.registry import register as register
     from pufferlib.runs.evaluation import evaluate_policy as evaluate_policy
     from pufferlib.runs.loading import load as load
     from pufferlib.training.trainer import PuffeRL as PuffeRL
+    from pufferlib.vectorization import emulate as emulate
+    from pufferlib.vectorization import make as make
 
 __version__ = "0.1.0"
 
@@ -51,11 +51,11 @@ _HOMES = {
     "WandbLogger": "loggers",
     "Wrapper": "env",
     "check_env": "checks",
-    "emulate": "registry",
+    "emulate": "vectorization",
     "evaluate_policy": "runs.evaluation",
     "list_envs": "registry",
     "load": "runs.loading",
-    "make": "registry",
+    "make": "vectorization",
     "register": "registry",
     "to_gymnasium": "adapters",
     "to_pettingzoo": "adapters",

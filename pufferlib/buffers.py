@@ -16,10 +16,10 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """What an env writes and reads in place, for a contiguous range of slots.
+    """The arrays that an env reads and writes in place, for a contiguous range of slots.
 
-    The arrays are views of one block of memory, which lives as long as any of them. Whoever steps
-    the env owns them between two steps: rows stay valid until the next step overwrites them.
+    The arrays are views of one block of memory, which lives as long as any of them. The owner of
+    the env may use them between two steps: the next step overwrites them.
     """
 
     observations: NDArray[Any]  # [slots, *shape]; of the next episode where one has just ended

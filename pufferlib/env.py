@@ -1,4 +1,4 @@
-"""PufferEnv: one environment, in any of three forms; Wrapper: one around another."""
+"""PufferEnv: one environment, in any of three forms. Wrapper: changes an env from outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS = (
 
 
 class _Unset:
-    """Stands for an attribute that an env has not set: its alias, else an error with the reason."""
+    """An attribute that an env has not set: reading gives its alias or an error with a reason."""
 
     def __init__(self, alias: str | None = None) -> None:
         self._alias = alias
@@ -57,22 +57,22 @@ class PufferEnv:
     returns an observation, or (observation, info); `step(action)` returns (observation, reward,
     done, info) or Gymnasium's five.
 
-    *Multi-agent*: `num_agents`, `single_observation_space` and `single_action_space`; what goes in
-    and out are dicts by agent id, and `dones["__all__"]` ends the episode of all.
+    *Multi-agent*: `num_agents`, `single_observation_space` and `single_action_space`; actions,
+    observations and the rest are dicts by agent id, and `dones["__all__"]` ends the episode of all.
 
     *In place*: the single spaces and `num_agents` are set first, then `super().__init__(buf)`.
     `step` reads `self.actions` and writes `self.observations`, `rewards`, `terminals`,
     `truncations` and `masks`, one row for each agent. Where an episode ends it writes the last
     observation to `final_observations`, sets the flag, and starts the next episode within the same
-    step. Rewards and flags are zero when `step` begins in a vector env. Rows live in `buf` or,
-    without one, in memory of the env's own; `bind` moves them.
+    step. In a vector env, rewards and flags are zero when `step` begins. Rows live in `buf` or,
+    without one, in the env's own memory; `bind` moves them.
 
-    Outside of a vector env each returns exactly what its class returns.
+    Outside of a vector env, `reset` and `step` return exactly what the class returns.
     """
 
     num_agents: int = 1
     has_action_masks: bool = False
-    is_native: bool = False  # works in place in C, where nothing is left to check
+    is_native: bool = False  # implemented in C, and not checked by emulation
     render_mode: str | None = None
 
     if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class PufferEnv:
         masks: NDArray[np.bool_]
         action_masks: NDArray[np.bool_] | None
         final_observations: NDArray[Any]
-    else:  # until an env sets them; __getattr__ would slow down every attribute of every env
+    else:  # descriptors: a __getattr__ would slow down every attribute of every env
         observation_space = _Unset("single_observation_space")
         action_space = _Unset("single_action_space")
         single_observation_space = _Unset("observation_space")
@@ -136,19 +136,19 @@ class PufferEnv:
         raise NotImplementedError(f"{_name(self)} must define `step`")
 
     def render(self) -> Any:
-        """Return a picture [height, width, 3], or None where there is none."""
+        """Return a picture [height, width, 3], or None."""
         return None
 
     def close(self) -> None:
-        """Free what the env holds."""
+        """Free the env's resources."""
 
 
 class Wrapper:
-    """Stands around an env or a VectorEnv and forwards everything to it.
+    """Wraps an env or a VectorEnv and forwards everything to it.
 
     A subclass overrides what it changes, usually `reset` and `step`, and calls `super()` for the
-    rest; it may set spaces of its own. Around a VectorEnv it trains like one: PuffeRL steps it
-    through this object's `step`.
+    rest; it may set its own spaces. A wrapped VectorEnv can be trained on: PuffeRL calls the
+    wrapper's `reset` and `step`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -165,26 +165,31 @@ class Wrapper:
             cls.reset = _noted(vars(cls)["reset"])  # type: ignore[method-assign]
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
-        """Reset the env within."""
+        """Reset the wrapped env."""
         observations = self.env.reset(*args, **kwargs)
         return self._note_reset(observations) if type(self).reset is Wrapper.reset else observations
 
     def step(self, action: Any) -> Any:
-        """Step the env within."""
+        """Step the wrapped env."""
         return self.env.step(action)
 
     @property
     def unwrapped(self) -> Any:
-        """The env inside all wrappers of this kind."""
+        """The env inside all wrappers of this class."""
         return self.env.unwrapped if isinstance(self.env, Wrapper) else self.env
 
     def _note_reset(self, observations: Any) -> Any:
-        """Let `recv` around a vector env begin with what `reset` returned."""
-        if hasattr(self.env, "wrapped_by"):
-            if "_vecenv" not in self.__dict__:
-                self._vecenv = self.env.wrapped_by(self)
-            return self._vecenv.note_reset(observations)
-        return observations
+        """Make the first `recv` of a wrapped vector env return what `reset` returned."""
+        wrapped_by = self._vector_wrapper()
+        if wrapped_by is None:
+            return observations
+        if "_vecenv" not in self.__dict__:
+            self._vecenv = wrapped_by(self)
+        return self._vecenv.note_reset(observations)
+
+    def _vector_wrapper(self) -> Callable[[Wrapper], Any] | None:
+        """Return the method that only vector envs have, also behind other wrappers."""
+        return getattr(self.env, "wrapped_by", None)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("env", "_vecenv"):  # not yet set: a subclass forgot super().__init__(env)
@@ -194,8 +199,10 @@ class Wrapper:
         other = _ALIASES.get(name)  # a wrapper that has set one of two names has set both
         if other is not None and (other in self.__dict__ or hasattr(type(self), other)):
             return getattr(self, other)
-        if name in ("batches", "batch_slots") and hasattr(self.env, "wrapped_by"):
-            return getattr(self.env.wrapped_by(self), name)  # its `step` is one of all slots
+        if name in ("batches", "batch_slots"):  # the wrapper's `step` is one of all slots
+            wrapped_by = self._vector_wrapper()
+            if wrapped_by is not None:
+                return getattr(wrapped_by(self), name)
         return getattr(self.env, name)
 
     def __enter__(self) -> Any:
@@ -211,7 +218,7 @@ class Wrapper:
 _ALIASES = {f"single_{noun}_space": f"{noun}_space" for noun in ("observation", "action")}
 _ALIASES |= {whole: single for single, whole in _ALIASES.items()}
 
-# what a vector env derives from its `step`; behind a wrapper it comes from the wrapper's
+# what a vector env derives from `step`: of the wrapper, where there is one
 _DERIVED = frozenset(
     {"send", "recv", "drain_metrics", "snapshot", "restore", *_ROWS} - {"actions", "action_masks"}
 )
@@ -221,14 +228,14 @@ def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reset)
     def noted(self: Wrapper, *args: Any, **kwargs: Any) -> Any:
         observations = reset(self, *args, **kwargs)
-        is_last = type(self).reset is noted  # else a subclass called it, and may change them still
+        is_last = type(self).reset is noted  # else a subclass called it, and may still change them
         return self._note_reset(observations) if is_last else observations
 
     return noted
 
 
 def defines(env: object, name: str) -> bool:
-    """Return whether `env` or a class of it sets `name`, rather than taking it from an alias."""
+    """Return whether `env` or its class sets `name` itself, not through an alias."""
     set_by_class = inspect.getattr_static(type(env), name, None)
     return name in vars(env) or not (set_by_class is None or isinstance(set_by_class, _Unset))
 

@@ -1,4 +1,4 @@
-"""What finished episodes report: their statistics, and the infos of one step."""
+"""Statistics of finished episodes, and the infos of one step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-WINDOW = 100  # episodes that the numbers of a run are means over
-STANDINGS = ("elo", "pool_size", "restarts")  # no means over episodes: the last value counts
-# names that `drain_metrics` gives a meaning of its own
+WINDOW = 100  # episodes over which the numbers of a run are averaged
+STANDINGS = ("elo", "pool_size", "restarts")  # the last value counts, not a mean over episodes
+# names with a fixed meaning in `drain_metrics`
 RESERVED = frozenset({"episodes", "mean_reward", "min_reward", "max_reward", "episode_length"})
 _NO_METRICS = RESERVED | {"TimeLimit.truncated", "action_mask"}
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
@@ -21,7 +21,7 @@ _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 @dataclass
 class EpisodeStats:
-    """Sums over finished episodes; sums of two vectors add up to those of both."""
+    """Sums over finished episodes; `merge` adds those of another vector env."""
 
     episodes: int = 0
     return_sum: float = 0.0
@@ -64,7 +64,7 @@ class EpisodeStats:
             self.samples[name] = self.samples.get(name, 0) + other.samples[name]
 
     def means(self) -> dict[str, float]:
-        """Return what `VectorEnv.drain_metrics` promises."""
+        """Return the metrics that `VectorEnv.drain_metrics` documents."""
         out: dict[str, float] = {"episodes": float(self.episodes)}
         if self.episodes:
             out["mean_reward"] = self.return_sum / self.episodes
@@ -78,7 +78,7 @@ class EpisodeStats:
 
 
 def joined_metrics(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Return the metrics of several processes or rollouts as one: means count by episodes."""
+    """Return the metrics of several processes or rollouts as one; episodes weight the means."""
     if len(parts) == 1:
         return parts[0]
     episodes = sum(part["episodes"] for part in parts)
@@ -107,7 +107,7 @@ def metrics_of(info: Mapping[str, Any]) -> dict[str, float]:
 
 
 def info_at(infos: Any, slot: int) -> Mapping[str, Any]:
-    """Return the info of one slot; an env of the user's own may give none, or fewer."""
+    """Return the info of one slot; a user's vector env may return None, or fewer."""
     return infos[slot] if infos is not None and slot < len(infos) else {}
 
 
@@ -115,8 +115,8 @@ class EpisodeWindow:
     """The last rollouts of a run that have at least `size` episodes together, and their means.
 
     Rollouts are kept and dropped whole, since an env reports sums: a rollout of `size` episodes or
-    more stands alone. `is_settled` says whether the means can be compared with later ones: at
-    first only short episodes have ended, so every slot must have ended one, and `size` in all.
+    more is kept alone. `is_settled` tells if the means can be compared with later ones: at first
+    only short episodes have ended, so every slot must have ended one, and `size` in all.
     """
 
     def __init__(self, num_slots: int, size: int = WINDOW) -> None:
@@ -140,7 +140,7 @@ class EpisodeWindow:
         """Note the slots in whose segments an episode ended; return whether all slots had one.
 
         Each segment has its slot, whether an episode ended in it, and whether its agent was present
-        in it. A slot whose agent is absent is not waited for.
+        in it. Slots whose agent is absent do not count.
         """
         self.has_ended[slots[ended]] = True
         absent = np.zeros_like(self.has_ended)
@@ -166,25 +166,25 @@ class EpisodeWindow:
 
 
 class Infos(Sequence[dict[str, Any]]):
-    """A list of dicts, one for each slot, built when first looked at.
+    """A list of dicts, one for each slot, built on first access.
 
-    Most loops never look; so what a slot has to say stays in arrays until someone asks. A vector
-    env calls `detach` before those arrays change, if the infos are still held by then. That reads
-    the few slots that have something to say; one dict for every slot is made by `settle` only.
+    Most loops never read infos, so their values stay in arrays until then. A vector env calls
+    `detach` before those arrays change, if the infos are still referenced. That reads only the
+    slots with an info; `settle` makes a dict for every slot.
     """
 
-    __slots__ = ("__weakref__", "_build", "_dicts", "_length", "_spoken")
+    __slots__ = ("__weakref__", "_build", "_dicts", "_given", "_length")
 
     def __init__(self, length: int, build: Callable[[], Mapping[int, dict[str, Any]]]) -> None:
         self._length = length
         self._build: Callable[[], Mapping[int, dict[str, Any]]] | None = build
-        self._spoken: Mapping[int, dict[str, Any]] = {}
+        self._given: Mapping[int, dict[str, Any]] = {}
         self._dicts: list[dict[str, Any]] | None = None
 
     def detach(self) -> None:
-        """Take what the slots say from the arrays, unless that has happened already."""
+        """Copy the infos out of the arrays, unless that has happened already."""
         if self._build is not None:
-            self._spoken = self._build()
+            self._given = self._build()
             self._build = None
 
     def settle(self) -> list[dict[str, Any]]:
@@ -192,7 +192,7 @@ class Infos(Sequence[dict[str, Any]]):
         if self._dicts is None:
             self.detach()
             self._dicts = [{} for _ in range(self._length)]
-            for slot, info in self._spoken.items():
+            for slot, info in self._given.items():
                 self._dicts[slot] = info
         return self._dicts
 
@@ -234,8 +234,7 @@ def finished(
 class Finished(Mapping[int, dict[str, Any]]):
     """What `finished` returns, with a number for each of `names` from `metrics` [slots, names].
 
-    The numbers are copied at once, the dicts are made when first looked at: a loop that never looks
-    need not pay for them.
+    The numbers are copied at once, the dicts are made on first access: most loops never read them.
     """
 
     def __init__(
@@ -255,10 +254,10 @@ class Finished(Mapping[int, dict[str, Any]]):
     @cached_property
     def _infos(self) -> dict[int, dict[str, Any]]:
         everywhere = np.ones(len(self._slots), dtype=np.bool_)
-        rows = finished(everywhere, self._returns, self._lengths, self._seconds)
+        episodes = finished(everywhere, self._returns, self._lengths, self._seconds)
         return {
-            slot: rows[row] | dict(zip(self._names, metrics, strict=True))
-            for row, (slot, metrics) in enumerate(
+            slot: episodes[index] | dict(zip(self._names, metrics, strict=True))
+            for index, (slot, metrics) in enumerate(
                 zip(self._slots.tolist(), self._metrics.tolist(), strict=True)
             )
         }
@@ -276,7 +275,7 @@ class Finished(Mapping[int, dict[str, Any]]):
 class EpisodeTracker:
     """Sums rewards and steps per slot, for vector envs that do not do so themselves.
 
-    Whoever adds to `returns` and `lengths` itself calls `close` where `step` would be called.
+    A caller that adds to `returns` and `lengths` itself calls `close` instead of `step`.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -294,7 +293,7 @@ class EpisodeTracker:
     def step(
         self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]
     ) -> dict[int, dict[str, Any]]:
-        """Add one step of every slot, `masks` says who acted in it; close episodes where `ended`.
+        """Add one step of every slot whose mask is set; close episodes where `ended`.
 
         Returns slot -> info of those that ended, as `finished` does.
         """
@@ -314,6 +313,6 @@ class EpisodeTracker:
         return infos
 
     def drain(self) -> EpisodeStats:
-        """Return the statistics since the last drain and start anew."""
+        """Return the statistics since the last drain, and clear them."""
         stats, self.stats = self.stats, EpisodeStats()
         return stats

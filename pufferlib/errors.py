@@ -1,7 +1,7 @@
-"""Every exception this package raises on purpose, and the search for the name a user meant.
+"""Every exception that this package raises on purpose, and suggestions for mistyped names.
 
 Catch `PufferError` for all of them. A message is one line: what must hold, what was given, what to
-try. Text that comes from a file or a user goes into it through `quoted` or `one_line`.
+try. Text from a file or a user goes through `quoted` or `one_line`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class PufferError(Exception):
 
 
 class UsageError(PufferError, ValueError):
-    """A user's mistake in a call, a config file or a command line."""
+    """A mistake in a call, a config file or a command line."""
 
 
 class UnknownNameError(UsageError):
-    """No environment, key or param has this name; `suggestions` holds the nearest that exist."""
+    """An environment, key or param does not exist; `suggestions` holds similar names."""
 
     def __init__(self, message: str, suggestions: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class UnknownNameError(UsageError):
 class WorkerError(PufferError, RuntimeError):
     """A worker of a vector env died or hangs; the message names it, its envs and the cause.
 
-    `worker` is its number, `envs` the range of its envs, `signal` the name of what killed it (None
-    where nothing did), `stderr` the last lines that it wrote.
+    `worker` is its number, `envs` the range of its envs, `signal` the name of the signal that
+    killed it or None, `stderr` its last lines of output.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class WorkerError(PufferError, RuntimeError):
 
 
 class MissingExtraError(PufferError, ImportError):
-    """A package that only some users need is not installed; the message names the pip extra."""
+    """An optional package is not installed; the message names the pip extra."""
 
 
 class EnvError(PufferError):
@@ -56,11 +56,11 @@ class EnvError(PufferError):
 
 
 class CheckpointError(PufferError):
-    """A checkpoint cannot be written, or what was read is not a sound checkpoint."""
+    """A checkpoint cannot be written, or the file read is not a valid checkpoint."""
 
 
 class NonFiniteError(PufferError):
-    """A reward, observation, loss or gradient is nan or inf; the message says which and where."""
+    """A reward, observation, loss or gradient is nan or inf; the message names it and the place."""
 
 
 class NativeError(PufferError):
@@ -70,8 +70,7 @@ class NativeError(PufferError):
 def quoted(value: object, limit: int = 60) -> str:
     """Return `value` for a message: text in backticks, anything else as its repr, cut to `limit`.
 
-    Line breaks, escapes and other characters that a terminal obeys are spelled out. A path is text
-    of up to 300 characters.
+    Line breaks and control characters are escaped. A path is text of up to 300 characters.
     """
     if isinstance(value, os.PathLike):
         return quoted(str(value), 300)
@@ -79,12 +78,12 @@ def quoted(value: object, limit: int = 60) -> str:
         return f"`{_printable(value, limit)}`"
     try:
         return _printable(reprlib.repr(value), limit)
-    except Exception:  # a foreign `__repr__` may raise anything
+    except Exception:  # a `__repr__` of others may raise anything
         return f"a {type(value).__name__}"
 
 
 def one_line(text: object, limit: int = 300) -> str:
-    """Return `text`, such as the message of a foreign error, as one printable line."""
+    """Return `text`, such as the message of another library, as one printable line."""
     return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
 
 
@@ -96,10 +95,10 @@ def _printable(text: str, limit: int) -> str:
 def unknown_name(
     kind: str, name: str, candidates: Iterable[str], where: str = ""
 ) -> UnknownNameError:
-    """Build the error for `name`, which is none of `candidates`.
+    """Return the error for `name`, which is not one of `candidates`.
 
-    `kind` is the noun ("environment", "key of [train]"); `where` says where the name was written
-    ("runs.ini:3"). The caller raises what this returns.
+    `kind` is the noun ("environment", "key of [train]"); `where` is the place of the name
+    ("runs.ini:3"). The caller raises the error.
     """
     known = list(candidates)
     suggestions = nearest(name, known)
@@ -111,7 +110,7 @@ def unknown_name(
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return " Did you mean `x`?" to append to a message, or "" when nothing is near."""
+    """Return " Did you mean `x`?" to append to a message, or "" if nothing is similar."""
     names = [quoted(candidate) for candidate in nearest(name, candidates)]
     if not names:
         return ""
@@ -120,9 +119,9 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
-    """Return at most `n` of `candidates` that `name` may stand for, the likeliest first.
+    """Return at most `n` of `candidates` that `name` may mean, the most likely first.
 
-    Case does not count, nor does `-` against `_`. Initials match too: `lr` finds `learning_rate`.
+    Case is ignored, and `-` equals `_`. Initials match too: `lr` finds `learning_rate`.
     """
     spellings: dict[str, str] = {}
     for candidate in candidates:

@@ -1,7 +1,7 @@
-"""Files that are whole or not there at all, whenever the process dies.
+"""Atomic files: whole or absent, whenever the process dies.
 
-A file is written under another name, synced, then renamed. What a killed writer leaves behind is
-removed by the next one in the same folder.
+A file is written under a temporary name, synced, then renamed. The next writer in the same folder
+removes the temporary file of a killed one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.unfinished")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Make `path` a file of `data`; an older file there stays whole until the new one is.
+    """Write `data` to `path`; an older file there stays until the new one is complete.
 
-    Missing folders are made. Raises OSError, and then nothing has changed.
+    Creates missing folders. After an OSError nothing has changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(path.parent)
@@ -37,7 +37,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def link_atomically(source: Path, path: Path) -> None:
-    """Make `path` a second name of the file `source`, or a copy where the disk cannot do that."""
+    """Make `path` a hard link to `source`, or a copy if the disk has no links."""
     unfinished = _unfinished_name(path)
     try:
         os.link(source, unfinished)
@@ -47,12 +47,12 @@ def link_atomically(source: Path, path: Path) -> None:
     try:
         os.replace(unfinished, path)
     finally:
-        unfinished.unlink(missing_ok=True)  # renaming one name of a file to another does nothing
+        unfinished.unlink(missing_ok=True)  # a rename between links to one file does nothing
     _sync_folder(path.parent)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed writers left in `folder`. What is still being written is locked."""
+    """Remove temporary files of killed writers in `folder`; those of live ones are locked."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _UNFINISHED.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
@@ -62,16 +62,16 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the bytes of a file; ValueError as in `open_regular`."""
+    """Return the bytes of a file; raise ValueError as `open_regular` does."""
     with open_regular(path, limit) as file:
         return file.read(limit)
 
 
 @contextmanager
 def open_regular(path: Path, limit: int) -> Iterator[BinaryIO]:
-    """Open a regular file to read; ValueError for anything else, and above `limit` bytes.
+    """Open a regular file for reading; raise ValueError for anything else or above `limit` bytes.
 
-    A pipe or a device is refused, not waited for.
+    Never waits for a pipe or a device.
     """
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -88,14 +88,14 @@ def open_regular(path: Path, limit: int) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[tuple[Path, int]]:
-    """Create and lock a file beside `path`, to be renamed; it is gone afterwards in any case."""
+    """Create and lock a temporary file beside `path`; remove it in any case."""
     while True:
         name = _unfinished_name(path)
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            with contextlib.suppress(OSError):  # not every disk has locks; then none is removed
+            with contextlib.suppress(OSError):  # a disk without locks: no temporary file is removed
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file).st_nlink == 0:  # taken for a dead one's before it was locked
+            if os.fstat(file).st_nlink == 0:  # another writer removed it before it was locked
                 continue
             yield name, file
             return
@@ -109,7 +109,7 @@ def _unfinished_name(path: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let new names survive a crash of the machine; the files are there already."""
+    """Sync the names in a folder, so that they survive a crash of the machine."""
     with contextlib.suppress(OSError):
         file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:

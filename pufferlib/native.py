@@ -1,4 +1,4 @@
-"""Environments of the C core, and its kernels, as Python sees them.
+"""The C core in Python: environments, vectors of them, kernels, and waits between processes.
 
 With engine.py the only importer of the compiled module `_core`.
 """
@@ -25,7 +25,7 @@ from pufferlib.spaces import Space
 
 @dataclass(frozen=True)
 class Param:
-    """A constant of an env that `make` may set: one row of its table in C."""
+    """A setting of an env that `make` accepts: one entry of its table in C."""
 
     name: str
     type: str  # "float", "int" or "choice"
@@ -36,7 +36,7 @@ class Param:
     choices: tuple[str, ...]
 
     def number(self, env: str, value: Any) -> float:
-        """Return what the core stores for `value`; a UsageError where its type does not fit."""
+        """Return the number that the core stores for `value`; a UsageError for a wrong type."""
         if self.choices:
             if value in self.choices:
                 return float(self.choices.index(value))
@@ -55,10 +55,10 @@ class Param:
         try:
             return float(value)
         except OverflowError:
-            return np.inf if value > 0 else -np.inf  # out of any range, as the core says
+            return np.inf if value > 0 else -np.inf  # out of range: the core raises
 
     def spell(self, number: float) -> Any:
-        """Return a stored number as a user would write it."""
+        """Return a stored number in the form that users write."""
         if self.choices:
             return self.choices[int(number)]
         return int(number) if self.type == "int" else number
@@ -74,7 +74,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class NativeInfo:
-    """What the C core tells about one of its environments."""
+    """The descriptor of one C environment."""
 
     name: str
     doc: str
@@ -83,7 +83,7 @@ class NativeInfo:
     metrics: tuple[Metric, ...]
 
     def values(self, settings: Mapping[str, Any]) -> list[float]:
-        """Return one number for each param: the given ones, else defaults."""
+        """Return one number per param: the given value or the default."""
         known = {param.name: param for param in self.params}
         for name in settings:
             if name not in known:
@@ -97,10 +97,10 @@ class NativeInfo:
 @cache
 def infos() -> dict[str, NativeInfo]:
     """Return the descriptors of all C environments by name."""
-    return {row["name"]: _info(row) for row in _core.infos()}
+    return {entry["name"]: _info(entry) for entry in _core.infos()}
 
 
-def _info(row: dict[str, Any]) -> NativeInfo:
+def _info(entry: dict[str, Any]) -> NativeInfo:
     params = tuple(
         Param(
             name=field["name"],
@@ -111,10 +111,10 @@ def _info(row: dict[str, Any]) -> NativeInfo:
             doc=field["doc"],
             choices=tuple(field["choices"].split("|")) if field["choices"] else (),
         )
-        for field in row["params"]
+        for field in entry["params"]
     )
-    metrics = tuple(Metric(field["name"], field["doc"]) for field in row["metrics"])
-    return NativeInfo(row["name"], row["doc"], row["group"], params, metrics)
+    metrics = tuple(Metric(field["name"], field["doc"]) for field in entry["metrics"])
+    return NativeInfo(entry["name"], entry["doc"], entry["group"], params, metrics)
 
 
 def _parse_number(text: str) -> int | float | str:
@@ -129,9 +129,9 @@ def _parse_number(text: str) -> int | float | str:
 class NativeVec:
     """`num_envs` C envs over one set of buffers, stepped by `num_threads` threads.
 
-    Rows are the caller's after each call, until the next one. `reset` or a `restore` of all envs
-    comes first. Not safe to use from two threads. With `double_buffer` each half of the envs can
-    step in the background too: its rows are the threads' from `begin` to `finish`, and any other
+    The first call must be `reset`, or `restore` of all envs. Between calls the caller may read and
+    write the rows. Not safe to use from two threads. With `double_buffer` each half of the envs can
+    also step in the background: the threads own its rows from `begin` to `finish`, and any other
     call waits for both halves.
     """
 
@@ -158,8 +158,7 @@ class NativeVec:
             raise UsageError(str(error)) from None
         except MemoryError:
             raise UsageError(
-                f"`num_envs` must be such that all envs fit into memory, but got {num_envs}. "
-                "Try fewer."
+                f"`num_envs` envs must fit into memory, but got {num_envs}. Try fewer."
             ) from None
         layout = self._vec.layout()
         self.agents_per_env: int = layout["agents"]
@@ -174,7 +173,7 @@ class NativeVec:
         self._final_metrics = self._vec.final_metrics()
         self._metric_names = tuple(metric.name for metric in self.info.metrics)
         self._started = time.perf_counter()
-        self._stepped = [self._started] * 2  # when each half was last done
+        self._stepped = [self._started] * 2  # when each half finished its last step
 
     def _allocate(self) -> Buffers:
         return allocate(
@@ -182,7 +181,7 @@ class NativeVec:
         )
 
     def bind(self, buffers: Buffers) -> None:
-        """Write to these rows from now on. The next call must be `reset` or `restore`."""
+        """Use these buffers from now on. The next call must be `reset` or `restore`."""
         self._vec.bind(
             observations=buffers.observations,
             actions=buffers.actions,
@@ -199,40 +198,40 @@ class NativeVec:
         self._ready = False
 
     def place(self, first_env: int) -> None:
-        """Seed env i from (seed, first_env + i) in resets to come: a part of a larger vector."""
+        """Seed env i as env `first_env + i` in future resets, as a part of a larger vector."""
         self._vec.place(first_env)
 
     def reset(self, seed: int) -> None:
-        """Seed env i from (seed, i), start new episodes and forget statistics."""
+        """Seed env i from (seed, i), start new episodes and clear the statistics."""
         self._vec.reset(seed)
         self._started = time.perf_counter()
         self._stepped = [self._started] * 2
         self._ready = True
 
     def step(self, actions: NDArray[Any] | None = None) -> None:
-        """Step all envs with `actions` (read in place, not kept), or with the bound action rows."""
+        """Step all envs with `actions` (read in place, not kept), or with the bound actions."""
         self._check_ready("step")
         self._vec.step(actions)
         self._stepped = [time.perf_counter()] * 2
 
     def begin(self, half: int) -> None:
-        """Step half 0 or 1 of the envs in the background, with the bound action rows."""
+        """Step half 0 or 1 of the envs in the background, with the bound actions."""
         self._check_ready("begin")
         self._vec.begin(half)
 
     def finish(self, half: int) -> None:
-        """Wait until `half` is done with what was begun; return at once where nothing was."""
+        """Wait for the step of `half`; return at once if it is not running."""
         self._vec.finish(half)
         self._stepped[half] = time.perf_counter()
 
     def _check_ready(self, call: str) -> None:
-        if not self._ready:  # C code trusts its state: what was never reset has none
+        if not self._ready:  # C code relies on an initialised state
             raise UsageError(f"`reset` must be called before `{call}`.")
 
-    def spoken(self, half: int | None = None) -> Finished:
-        """Return slot -> info, with the env's metrics, where an episode ended in the last step.
+    def episode_infos(self, half: int | None = None) -> Finished:
+        """Return slot -> info, with the env's metrics, for episodes that ended in the last step.
 
-        With `half`, for its slots only, counted from the first of them.
+        With `half`, only for its slots, counted from the first of them.
         """
         middle = self.num_slots // 2
         rows = slice(None) if half is None else slice(half * middle, (half + 1) * middle)
@@ -256,24 +255,24 @@ class NativeVec:
         return EpisodeStats(samples=dict.fromkeys(sums["metric_sums"], samples), **sums)
 
     def snapshot(self) -> NDArray[np.uint8]:
-        """Return the whole state of every env, [num_envs, bytes]: a copy."""
+        """Return a snapshot of every env, [num_envs, bytes]: a copy."""
         self._check_ready("snapshot")
-        rows = np.empty((self.num_envs, self._vec.snapshot_bytes()), dtype=np.uint8)
-        self._vec.snapshot(0, self.num_envs, rows)
-        return rows
+        snapshots = np.empty((self.num_envs, self._vec.snapshot_bytes()), dtype=np.uint8)
+        self._vec.snapshot(0, self.num_envs, snapshots)
+        return snapshots
 
-    def restore(self, rows: NDArray[np.uint8], first: int = 0) -> None:
-        """Put envs `first`, `first + 1`, ... back into the states in `rows`.
+    def restore(self, snapshots: NDArray[np.uint8], first: int = 0) -> None:
+        """Restore envs `first`, `first + 1`, ... from `snapshots`.
 
-        Their observations and masks come back too; rewards and flags, which belong to a step that
-        never happened, are cleared.
+        Restores their observations and masks too. Rewards, terminals and truncations are cleared,
+        because no step led to this state.
         """
-        last = first + len(rows)
+        last = first + len(snapshots)
         try:
-            self._vec.restore(first, last, np.ascontiguousarray(rows))
+            self._vec.restore(first, last, np.ascontiguousarray(snapshots))
         except ValueError as error:
-            raise UsageError(f"`snapshot` must be of the same env and params: {error}") from None
-        self._ready = self._ready or len(rows) == self.num_envs
+            raise UsageError(f"`snapshot` must be of the same env and params: {error}.") from None
+        self._ready = self._ready or len(snapshots) == self.num_envs
         buffers = self.buffers.slots(first * self.agents_per_env, last * self.agents_per_env)
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
 
@@ -293,8 +292,8 @@ class NativeVec:
         return self._vec.handle()
 
     def close(self) -> None:
-        """Stop the threads. Rows stay readable; statistics and further steps do not."""
-        # the arrays of the core are copied out: infos may still be asked for after closing
+        """Stop the threads. Buffers and infos stay readable; no other call may follow."""
+        # infos may be read after closing, so copy the arrays that the core owns
         self._final_returns = self._final_returns.copy()
         self._final_lengths = self._final_lengths.copy()
         self._final_metrics = self._final_metrics.copy()
@@ -327,13 +326,13 @@ def _action_space(layout: dict[str, Any]) -> Space:
 
 @dataclass(frozen=True)
 class NativeCreator:
-    """Makes single C envs by name, and tells `make` that it can do better than one by one."""
+    """Creates single C envs by name; `make` recognises it and builds a NativeVec instead."""
 
     name: str
 
     @property
     def param_names(self) -> list[str]:
-        """Names of the settings that such an env takes."""
+        """Names of the settings that the env takes."""
         return [param.name for param in infos()[self.name].params]
 
     def __call__(self, buf: Buffers | None = None, **settings: Any) -> NativeEnv:
@@ -365,7 +364,7 @@ class NativeEnv(PufferEnv):
         if actions is not self.actions:
             self.actions[...] = actions
         self._vec.step()
-        infos = Infos(self.num_agents, self._vec.spoken).settle()
+        infos = Infos(self.num_agents, self._vec.episode_infos).settle()
         return self.observations, self.rewards, self.terminals, self.truncations, infos
 
     def drain(self) -> EpisodeStats:
@@ -373,12 +372,12 @@ class NativeEnv(PufferEnv):
         return self._vec.drain()
 
     def snapshot(self) -> NDArray[np.uint8]:
-        """Return the whole state, [1, bytes]: a copy."""
+        """Return a snapshot of the env, [1, bytes]: a copy."""
         return self._vec.snapshot()
 
-    def restore(self, rows: NDArray[np.uint8]) -> None:
-        """Put the env back into a state that `snapshot` returned."""
-        self._vec.restore(rows)
+    def restore(self, snapshot: NDArray[np.uint8]) -> None:
+        """Restore the env from what `snapshot` returned."""
+        self._vec.restore(snapshot)
 
     def render(self) -> NDArray[np.uint8]:
         return self._vec.render()
@@ -388,7 +387,7 @@ class NativeEnv(PufferEnv):
 
 
 def fresh_seed() -> int:
-    """Return a seed from the system's entropy, for runs that asked for none."""
+    """Return a seed from the system's entropy, for runs without a seed."""
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -397,58 +396,59 @@ lstm_forward, lstm_backward = _core.lstm_forward, _core.lstm_backward
 gru_forward, gru_backward = _core.gru_forward, _core.gru_backward
 mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
 
-Flags = _core.Flags  # turns in shared memory, see csrc/sync/flags.h
-EnvLoop = _core.EnvLoop  # over Python envs, see csrc/python/env_loop.cpp
+Flags = _core.Flags  # turns of workers in shared memory, see csrc/sync/flags.h
+EnvLoop = _core.EnvLoop  # steps Python envs, see csrc/python/env_loop.cpp
 flags_bytes = _core.flags_bytes
 
 
 def die_with_parent() -> bool:
-    """Let the system kill this process when its parent dies; False where it cannot."""
+    """Make the kernel kill this process when its parent dies; False if unsupported."""
     return bool(_core.die_with_parent())
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of whoever below this process loses its own; False where it cannot."""
+    """Become the parent of orphaned descendants of this process; False if unsupported."""
     return bool(_core.adopt_orphans())
 
 
 def futex_baseline(num_workers: int, work_seconds: float, turns: int) -> float:
-    """Return the seconds of a median turn of bare processes, which wake each other by futex.
+    """Return the median seconds of a turn of bare processes, which wake each other by futex.
 
-    Each of them works for `work_seconds` of a turn. A yardstick for steps of `Multiprocessing`
-    where processes sleep: one call wakes all of them, in the order in which they slept.
+    Each process works for `work_seconds` per turn. A baseline for steps of `Multiprocessing` whose
+    processes sleep: one system call wakes all of them, in the order in which they fell asleep.
     """
     taken = int(_core.futex_baseline(num_workers, round(work_seconds * 1e9), turns))
     if taken < 0:
-        raise NativeError(f"{num_workers} processes could not be started, or one was killed.")
+        raise NativeError(f"Could not start {num_workers} processes, or one of them was killed.")
     return taken * 1e-9
 
 
 def barrier_bytes(size: int) -> int:
-    """Return the bytes of memory, shared and zero at first, in which `size` processes meet."""
+    """Return the bytes of shared, initially zeroed memory for a barrier of `size` processes."""
     return int(_core.barrier_bytes(size))
 
 
 def barrier_wait(
-    memory: NDArray[np.uint8], rank: int, size: int, turn: int, spins: int, timeout_ms: int
+    memory: NDArray[np.uint8], rank: int, size: int, round: int, spins: int, timeout_ms: int
 ) -> bool:
-    """Come to meeting number `turn` (1, 2, ...) and wait until all have; False after the time.
+    """Reach round `round` (1, 2, ...) of a barrier and wait for all ranks; False after a timeout.
 
-    Then, and after an interrupt, call it again. Other threads of this process run meanwhile.
+    After a timeout or an interrupt, call it again. Other threads of this process run meanwhile.
     """
-    return bool(_core.barrier_wait(memory, rank, size, turn % 2**32, spins, timeout_ms))
+    return bool(_core.barrier_wait(memory, rank, size, round % 2**32, spins, timeout_ms))
 
 
 def keep_memory() -> bool:
-    """Let the process keep memory it frees, for loops that allocate the same sizes again and again.
+    """Keep freed memory in this process, for loops that allocate the same sizes repeatedly.
 
-    Holds for the whole process and cannot be undone; False where the C library has no such switch.
+    Applies to the whole process and cannot be undone. Returns False if the C library does not
+    support it.
     """
     return bool(_core.keep_memory())
 
 
 def env_seed(seed: int, index: int) -> int:
-    """Return the seed of env `index`; env 0 gets `seed` itself, the others differ from it."""
+    """Return the seed of env `index`; env 0 gets `seed` itself."""
     return int(_core.env_seed(seed, index))
 
 
@@ -466,7 +466,7 @@ def advantage_scan(
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
 ) -> NDArray[np.float32]:
-    """Run the C scan of advantage.c over [segments, horizon]; see advantage.py for the formula."""
+    """Compute advantages over [segments, horizon]; csrc/nn/advantage.c has the formula."""
     out = np.empty_like(rewards)
     try:
         _core.advantage(
@@ -487,6 +487,32 @@ def advantage_scan(
     except (TypeError, ValueError) as error:
         raise NativeError(f"advantage: {error}") from error
     return out
+
+
+def return_moments(
+    rewards: NDArray[np.float32],
+    ends: NDArray[np.bool_],
+    masks: NDArray[np.bool_] | None,
+    gamma: float,
+    running: NDArray[np.float32],
+) -> tuple[float, float, float]:
+    """Return count, mean and variance of running discounted returns; see csrc/nn/returns.h.
+
+    Arrays are `[slots, horizon]`; `running` `[slots]` is changed to the returns after the last step.
+    """
+    present = None if masks is None else masks.view(np.uint8)
+    count, mean, variance = _core.return_moments(
+        rewards, ends.view(np.uint8), present, gamma, running
+    )
+    return count, mean, variance
+
+
+def moments(
+    x: NDArray[np.float32], masks: NDArray[np.bool_] | None = None
+) -> tuple[float, float, float]:
+    """Return count, mean and variance of the numbers whose mask is set."""
+    count, mean, variance = _core.moments(x, None if masks is None else masks.view(np.uint8))
+    return count, mean, variance
 
 
 def make_engine(**spec: Any) -> Any:

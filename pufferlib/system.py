@@ -1,7 +1,7 @@
-"""What this process may use of the machine: cores, memory, file descriptors; whether a run fits.
+"""Cores, memory and file descriptors that this process may use, and whether a run fits.
 
-A container's limits count, not what the machine has. What a run needs is computed before anything
-of that size is allocated, as a lower bound, so nothing that could run is refused.
+Limits of a container apply. The memory of a run is checked before it is allocated, against a lower
+bound, so a run that fits is never refused.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _CGROUP = Path("/sys/fs/cgroup")
 _NUMBERS = 4 * 4 + 4  # bytes of a step: log-probability, value, reward, final value; four flags
-_SIZES = (16, 32, 48)  # of small policies, which tell how large ones grow
-_ANY_DEVICE = 2.0**40  # bytes; what is not known to be in our memory may have this much
+_SIZES = (16, 32, 48)  # of small policies, to extrapolate from
+_ANY_DEVICE = 2.0**40  # bytes; the memory of a device that is not the CPU is unknown
 
 
 def has_workers() -> bool:
-    """Return whether this system has what `Multiprocessing` is built on."""
+    """Return whether this system supports `Multiprocessing`."""
     return sys.platform.startswith("linux")
 
 
@@ -44,20 +44,20 @@ def usable_cores() -> int:
 
 
 def _cpu_quota() -> float | None:
-    """Return how many cores' worth of time the control groups allow, None for no limit."""
+    """Return the number of cores that the control groups allow, None for no limit."""
     quotas = []
     for folder in _own_groups():
         limit, _, period = _read(folder / "cpu.max").partition(" ")  # "200000 100000", or "max ..."
         if limit and limit != "max":
             quotas.append(int(limit) / int(period or 100000))
     limit, period = (_read(_CGROUP / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    if limit and period and int(limit) > 0:  # the older kind of control group
+    if limit and period and int(limit) > 0:  # control groups version 1
         quotas.append(int(limit) / int(period))
     return min(quotas, default=None)
 
 
 def available_memory() -> float:
-    """Return the bytes that can still be had, inf where nobody tells."""
+    """Return the bytes of memory that are available."""
     free = float(psutil.virtual_memory().available)
     for folder in _own_groups():
         limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
@@ -67,7 +67,7 @@ def available_memory() -> float:
 
 
 def check_memory(needed: int, what: str, option: str, available: float | None = None) -> None:
-    """Raise UsageError if `what` needs more bytes than can be had; `option` makes it smaller."""
+    """Raise UsageError if `what` needs more memory than available; `option` makes it smaller."""
     free = available_memory() if available is None else available
     if needed > free:
         raise UsageError(
@@ -77,13 +77,13 @@ def check_memory(needed: int, what: str, option: str, available: float | None = 
 
 
 def _file_cache(folder: Path) -> int:
-    """Return the bytes of a control group that the system gives back when they are wanted."""
-    rows = (line.split() for line in _read(folder / "memory.stat").splitlines())
-    return sum(int(row[1]) for row in rows if row[0] in ("active_file", "inactive_file"))
+    """Return the bytes of a control group that the system can reclaim."""
+    entries = (line.split() for line in _read(folder / "memory.stat").splitlines())
+    return sum(int(size) for name, size in entries if name in ("active_file", "inactive_file"))
 
 
 def check_descriptors(needed: int) -> None:
-    """Raise unless `needed` more files can be opened; the soft limit is lifted where it may be."""
+    """Raise UsageError unless `needed` more files can be opened; raise the soft limit if needed."""
     try:
         import resource
     except ImportError:  # not POSIX
@@ -115,7 +115,7 @@ def _open_descriptors() -> int:
 
 
 def _own_groups() -> list[Path]:
-    """Return the control group of this process and those above it, as far as they can be seen."""
+    """Return the control group of this process and the visible ones above it."""
     text = _read(Path("/proc/self/cgroup"))
     own = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
     folder = _CGROUP / own.strip("/")
@@ -130,7 +130,7 @@ def _read(path: Path) -> str:
 
 
 def check_batch(env: VectorEnv, batch_size: int, device: str = "auto") -> None:
-    """Raise UsageError unless a rollout of `batch_size` steps of this process can be stored."""
+    """Raise UsageError unless a rollout of `batch_size` steps fits into memory."""
     observation, action = observation_layout(env.observation_space), action_layout(env.action_space)
     per_step = _NUMBERS + sum(
         int(np.prod(layout.shape, dtype=np.int64)) * layout.dtype.itemsize
@@ -143,10 +143,10 @@ def check_batch(env: VectorEnv, batch_size: int, device: str = "auto") -> None:
 
 
 def check_policy(count_bytes: Callable[[int], int], hidden_size: int, copies: int) -> None:
-    """Raise UsageError unless `copies` of the parameters of a policy can be held.
+    """Raise UsageError unless `copies` of the parameters of a policy fit into memory.
 
-    `count_bytes` returns the bytes of the parameters for a hidden size. It is asked for small ones:
-    a layer is a matrix whose sides grow with the hidden size, so the count is a quadratic in it.
+    `count_bytes` returns the bytes of the parameters for a hidden size. It is called for small ones
+    only: layers are matrices with sides of the hidden size, so the count is quadratic in it.
     """
     first, second, third = map(count_bytes, _SIZES)
     unit, beyond = _SIZES[0], hidden_size - _SIZES[0]

@@ -1,4 +1,4 @@
-"""Environments to start from: copy the one that is nearest to yours, then change it.
+"""Environments to start from: copy the one that is most like yours, then change it.
 
 | class                  | observations     | actions        | agents                           |
 |------------------------|------------------|----------------|----------------------------------|
@@ -10,8 +10,8 @@
 | CooperativeNavigation  | dict of arrays   | discrete       | several, in dicts by agent id    |
 | ManyGridWorlds         | vector           | discrete       | several, in place: the fast form |
 
-`python scripts/env_template.py` checks all of them, runs them side by side and trains on each for a
-moment; the exit code is 1 if one fails. With names of classes it does so for these only.
+`python scripts/env_template.py` checks all of them and trains on each for a moment; the exit code
+is 1 if one fails. With names of classes it does so for these only.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class GridWorld(PufferEnv):
         self.rng = np.random.default_rng()
 
     def reset(self, seed: int | None = None) -> Any:
-        """Start an episode and return what the agent sees first."""
-        if seed is not None:  # without one the generator goes on: every episode is a new one
+        """Start an episode and return the first observation."""
+        if seed is not None:  # without a seed the generator continues: every episode differs
             self.rng = np.random.default_rng(seed)
         cells = self.rng.choice(self.size**2, size=2, replace=False)
         self.agent, self.goal = (np.array(divmod(int(cell), self.size)) for cell in cells)
@@ -59,8 +59,8 @@ class GridWorld(PufferEnv):
         self.move(MOVES[action])
         self.ticks += 1
         reached = bool((self.agent == self.goal).all())
-        # Terminated: the task is over. Truncated: only the clock says so, and there was more to
-        # win. Learning treats them differently, so keep them apart.
+        # Terminated: the task is over. Truncated: only the time is up, and there was more reward to
+        # get. Learning treats them differently, so keep them apart.
         truncated = not reached and self.ticks >= self.max_steps
         reward = 1.0 if reached else -0.01
         # numbers in the last info of an episode are averaged and logged, here as env/success
@@ -75,7 +75,7 @@ class GridWorld(PufferEnv):
         return (cells / (self.size - 1)).astype(np.float32)
 
     def render(self) -> Array:
-        """Draw [height, width, 3] bytes: the agent is white, the goal green. Optional."""
+        """Return [height, width, 3] bytes: the agent is white, the goal green. Optional."""
         picture = np.zeros((self.size, self.size, 3), np.uint8)
         picture[self.goal[1], self.goal[0]] = (0, 255, 0)
         picture[self.agent[1], self.agent[0]] = 255
@@ -83,7 +83,7 @@ class GridWorld(PufferEnv):
 
 
 class ImageGridWorld(GridWorld):
-    """The same task from a picture."""
+    """The same task with image observations."""
 
     def __init__(self, size: int = 5, max_steps: int = 50, buf: Any = None) -> None:
         super().__init__(size, max_steps, buf)
@@ -95,7 +95,7 @@ class ImageGridWorld(GridWorld):
 
 
 class DictGridWorld(GridWorld):
-    """The same task from several parts, which reach the policy as a dict of tensors."""
+    """The same task with a dict of observations, which the policy gets as a dict of tensors."""
 
     def __init__(self, size: int = 5, max_steps: int = 50, buf: Any = None) -> None:
         super().__init__(size, max_steps, buf)
@@ -117,21 +117,21 @@ class DictGridWorld(GridWorld):
 
 
 class StridingGridWorld(GridWorld):
-    """The same task with two choices at a time: which way, and how far."""
+    """The same task with two choices per action: the direction, and how far."""
 
     def __init__(self, size: int = 5, max_steps: int = 50, buf: Any = None) -> None:
         super().__init__(size, max_steps, buf)
         self.action_space = self.make_multi_discrete([4, 2])
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        direction, stride = action  # an array of two whole numbers
+        direction, stride = action  # an array of two integers
         if stride == 1:
             self.move(MOVES[direction])  # one cell more than usual
         return super().step(direction)
 
 
 class Reacher(PufferEnv):
-    """Steer a point to the centre by pushing it: real numbers instead of choices."""
+    """Push a point to the centre, with continuous actions."""
 
     def __init__(self, max_steps: int = 50, buf: Any = None) -> None:
         super().__init__(buf)
@@ -160,7 +160,7 @@ class Reacher(PufferEnv):
 
 
 class CooperativeNavigation(PufferEnv):
-    """Cover all landmarks, together: one reward for the whole team.
+    """Cover all landmarks together: all agents share one reward.
 
     What goes in and out are dicts by agent id. An agent that is absent from them sits out; one that
     ends before the others is named in `terminated`.
@@ -195,7 +195,7 @@ class CooperativeNavigation(PufferEnv):
         uncovered = float(gaps.min(axis=1).mean())  # from each landmark to the nearest agent
         rewards = dict.fromkeys(self.possible_agents, -uncovered)
         terminated = {"__all__": False}
-        truncated = {"__all__": self.ticks >= self.max_steps}  # the episode of all
+        truncated = {"__all__": self.ticks >= self.max_steps}  # ends the episode for all agents
         infos = {id: {"uncovered": uncovered} for id in self.possible_agents}
         return self.observe(), rewards, terminated, truncated, infos
 
@@ -224,7 +224,7 @@ class ManyGridWorlds(PufferEnv):
     def __init__(
         self, num_agents: int = 16, size: int = 5, max_steps: int = 50, buf: Any = None
     ) -> None:
-        # here spaces and `num_agents` come first: `super().__init__` makes the rows from them
+        # set spaces and `num_agents` first: `super().__init__` allocates the arrays from them
         self.num_agents = num_agents
         self.single_observation_space = self.make_space((4,), low=0.0, high=1.0)
         self.single_action_space = self.make_discrete(4)
@@ -252,20 +252,20 @@ class ManyGridWorlds(PufferEnv):
         ended = self.terminals | self.truncations
         infos = [{"success": float(success)} for success in self.terminals]
         if ended.any():
-            # the last look goes to `final_observations`, the row itself shows the next episode
+            # the last observation goes to `final_observations`; the slot shows the next episode
             self.observe(self.final_observations)
             self.place(ended)
         self.observe(self.observations)
         return self.observations, self.rewards, self.terminals, self.truncations, infos
 
-    def place(self, who: Array) -> None:
+    def place(self, chosen: Array) -> None:
         """Start an episode for some of the agents."""
-        count = int(who.sum())
+        count = int(chosen.sum())
         start = self.rng.integers(self.size**2, size=count)
         goal = (start + self.rng.integers(1, self.size**2, size=count)) % self.size**2  # elsewhere
-        self.agents_at[who] = np.stack(np.divmod(start, self.size), axis=1)
-        self.goals_at[who] = np.stack(np.divmod(goal, self.size), axis=1)
-        self.ticks[who] = 0
+        self.agents_at[chosen] = np.stack(np.divmod(start, self.size), axis=1)
+        self.goals_at[chosen] = np.stack(np.divmod(goal, self.size), axis=1)
+        self.ticks[chosen] = 0
 
     def observe(self, rows: Array) -> None:
         rows[:, :2] = self.agents_at / (self.size - 1)
@@ -286,13 +286,11 @@ TEMPLATES: list[type[PufferEnv]] = [
 
 
 def check(template: type[PufferEnv]) -> list[str]:
-    """Raise if `template` breaks a rule, does not repeat itself under a seed, or cannot train.
+    """Raise if `template` breaks the contract, is not reproducible under a seed, or cannot train.
 
-    Returns what is allowed but looks wrong.
+    Returns warnings.
     """
-    report = pufferlib.check_env(
-        template, steps=200
-    )  # plays it and looks for all that can go wrong
+    report = pufferlib.check_env(template, steps=200)  # plays it and checks the contract
     report.raise_for_errors()
 
     with pufferlib.emulate(template, num_envs=4) as env:
@@ -311,7 +309,7 @@ def check(template: type[PufferEnv]) -> list[str]:
 
 
 def play(env: Any, seed: int, steps: int = 20) -> list[Any]:
-    """Take always the same random actions, and return copies of all that came back."""
+    """Step with fixed random actions, and return copies of all results."""
     env.reset(seed=seed)
     env.action_space.seed(seed)
     seen = [env.observations.copy()]

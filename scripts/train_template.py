@@ -1,4 +1,4 @@
-"""A training script to start from: copy it, put your own policy in, change what you like.
+"""A training script to start from: copy it, replace the policy, change what you like.
 
     python scripts/train_template.py --env-name cartpole --num-envs 256
     torchrun --nproc_per_node=2 scripts/train_template.py --env-name cartpole --device cpu
@@ -42,22 +42,22 @@ class Policy(nn.Module):
         observation, action = env.observation_space, env.action_space  # those of one agent
         if not isinstance(observation, spaces.Box):
             raise UsageError(
-                f"`Policy` must see a Box, but {env.name} shows a {type(observation).__name__}. "
+                f"`Policy` needs Box observations, not {type(observation).__name__} of {env.name}. "
                 "Try `policy=None` in `make_trainer`, which builds one for any space."
             )
         self.is_continuous = isinstance(action, spaces.Box)
         if isinstance(action, spaces.Discrete):
             num_outputs = int(action.n)
         elif isinstance(action, spaces.MultiDiscrete):
-            num_outputs = int(action.nvec.sum())  # the logits of all choices, side by side
+            num_outputs = int(action.nvec.sum())  # the logits of all choices, concatenated
         elif isinstance(action, spaces.Box):
             num_outputs = math.prod(action.shape)
             self.log_std = nn.Parameter(torch.zeros(num_outputs))
         else:
-            raise UsageError(f"`Policy` must learn to play {action} from you first.")
+            raise UsageError(f"`Policy` does not support {action}. Try to extend it.")
         num_inputs = math.prod(observation.shape)
         self.scale = 1 / 255 if observation.dtype == "uint8" else 1.0
-        # small last weights: at first, all actions are about as likely
+        # small last weights: at first, all actions are about equally likely
         self.actor = make_network(num_inputs, width, num_outputs, std=0.01)
         self.critic = make_network(num_inputs, width, 1, std=1.0)
 
@@ -90,32 +90,32 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--num-workers", type=int, help="threads or processes that step them; default: all cores")
     add("--num-iterations", type=int, default=60, help="rollouts to collect and learn from")
 
-    add("--learning-rate", type=float, default=3e-3, help="falls to 0 over the run")
+    add("--learning-rate", type=float, default=3e-3, help="decays to 0 over the run")
     add("--batch-size", type=int, default=16384, help="steps per iteration, over all processes")
     add("--n-epochs", type=int, default=4, help="passes over each batch")
     add("--gamma", type=float, default=0.99, help="discount per step")
     add("--gae-lambda", type=float, default=0.95, help="0: one-step advantage, 1: full returns")
-    add("--clip-coef", type=float, default=0.2, help="how far the policy's ratio may leave 1")
+    add("--clip-coef", type=float, default=0.2, help="how far the policy ratio may leave 1")
     add("--ent-coef", type=float, default=0.01, help="weight of the entropy bonus")
     add("--vf-coef", type=float, default=0.5, help="weight of the value loss")
-    add("--max-grad-norm", type=float, default=0.5, help="longer gradients are shortened to this")
+    add("--max-grad-norm", type=float, default=0.5, help="clip gradients to this norm")
 
     add("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     switch = {"nargs": "?", "const": "on", "default": "auto", "choices": ("auto", "on", "off")}
     add("--compile", **switch, help="torch.compile; auto: on CUDA only")
-    add("--seed", type=int, default=42, help="of envs, policy and sampling")
+    add("--seed", type=int, default=42, help="seed of envs, policy and sampling")
 
     known = ("wandb", "neptune", "tensorboard", "none")
-    add("--logger", choices=known, default="none", help="besides a metrics.jsonl")
-    add("--project", default="pufferlib", help="of W&B and Neptune")
-    add("--exp-name", help="of the run and its folder; default: the name of the environment")
+    add("--logger", choices=known, default="none", help="in addition to a metrics.jsonl")
+    add("--project", default="pufferlib", help="project at W&B or Neptune")
+    add("--exp-name", help="name of the run and its folder; default: the environment")
     add("--neptune-token", help="for a Neptune server of your own")
-    add("--log-freq", type=int, default=1, help="iterations between two rows of the log")
+    add("--log-freq", type=int, default=1, help="iterations between two log entries")
     add(
         "--checkpoint-dir",
         type=Path,
         default=Path("checkpoints"),
-        help="gets a folder per run; machines share it",
+        help="holds a folder per run; shared by all machines",
     )
     add("--save-freq", type=int, default=20, help="iterations between two checkpoints")
     args = parser.parse_args(argv)
@@ -126,7 +126,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def is_main() -> bool:
-    """Whether this process speaks for all: torchrun numbers them, and alone there is only one."""
+    """Return whether this is the process that logs and prints: the first one of a torchrun."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -148,7 +148,7 @@ def make_loggers(args: argparse.Namespace, folder: Path) -> list[Any]:
     loggers: list[Any] = [pufferlib.JsonlLogger(folder / "metrics.jsonl")]
     if args.logger == "wandb":
         shown = {key: str(value) for key, value in vars(args).items() if key != "neptune_token"}
-        own = kept_id(folder / "wandb.id")  # after a crash it goes on with the same run
+        own = kept_id(folder / "wandb.id")  # a resumed run continues the same one at W&B
         loggers.append(
             pufferlib.WandbLogger(args.project, name=args.exp_name, config=shown, id=own)
         )
@@ -160,7 +160,7 @@ def make_loggers(args: argparse.Namespace, folder: Path) -> list[Any]:
 
 
 def make_trainer(env: Any, args: argparse.Namespace, folder: Path) -> pufferlib.PuffeRL:
-    torch.manual_seed(args.seed)  # every process begins with the same weights
+    torch.manual_seed(args.seed)  # all processes start with the same weights
     return pufferlib.PuffeRL(
         env,
         Policy(env),
@@ -175,7 +175,7 @@ def make_trainer(env: Any, args: argparse.Namespace, folder: Path) -> pufferlib.
         ent_coef=args.ent_coef,
         vf_coef=args.vf_coef,
         max_grad_norm=args.max_grad_norm,
-        norm_reward=True,  # the losses then suit any env, whatever the size of its rewards
+        norm_reward=True,  # so that the losses suit rewards of any size
         device=find_device(args.device),
         compile=args.compile,
         seed=args.seed,
@@ -185,13 +185,13 @@ def make_trainer(env: Any, args: argparse.Namespace, folder: Path) -> pufferlib.
 
 
 def save(trainer: pufferlib.PuffeRL, path: Path, log: dict[str, float]) -> None:
-    """Write all that the run needs to go on. What it scored is there for whoever finds the file."""
+    """Save everything that a resumed run needs, with the score as metadata."""
     try:
         trainer.save_checkpoint(
             path, metadata={"steps": log["steps"], "reward": log["mean_reward"]}
         )
     except CheckpointError as error:  # a full disk must not end a run of days
-        say(f"{error}. The run goes on.")
+        say(f"{error}. The run continues.")
 
 
 def train(args: argparse.Namespace) -> None:
@@ -203,7 +203,7 @@ def train(args: argparse.Namespace) -> None:
     ):
         if path.exists():
             trainer.load_checkpoint(path)
-            say(f"Going on from {path}, after iteration {trainer.iteration}.")
+            say(f"Resuming from {path}, after iteration {trainer.iteration}.")
         while not trainer.done:
             trainer.evaluate()  # collect a rollout
             trainer.train()  # learn from it
@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"train_template: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        say("Interrupted. The same command goes on from the last checkpoint.")
+        say("Interrupted. The same command resumes from the last checkpoint.")
         return 130
     return 0
 

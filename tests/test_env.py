@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 import pufferlib
 from pufferlib import PufferEnv, Wrapper
-from pufferlib.emulation import as_rows
+from pufferlib.emulation import adapt
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization import Serial, VectorEnv
 
@@ -260,9 +260,9 @@ def test_what_an_env_must_define() -> None:
         def step(self, action: Any) -> Any: ...
 
     with pytest.raises(EnvError, match="NoStep must define `step`"):
-        as_rows(NoStep())
+        adapt(NoStep())
     with pytest.raises(EnvError, match="NoSpace must set `observation_space`"):
-        as_rows(NoSpace())
+        adapt(NoSpace())
 
 
 # ---- What the guides show ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The exception tree and the search for the name a user meant."""
+"""The exception tree, and suggestions for mistyped names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_initials_find_the_name() -> None:
     assert nearest("lr", ["gamma", "learning_rate"]) == ["learning_rate"]
 
 
-def test_nothing_near_gives_nothing() -> None:
+def test_a_name_without_similar_ones_has_no_suggestion() -> None:
     assert nearest("xyzzy", ENVS) == []
     assert did_you_mean("xyzzy", ENVS) == ""
 
@@ -70,7 +70,7 @@ def test_did_you_mean_joins_its_names_as_a_sentence() -> None:
     )
 
 
-def test_unknown_name_says_where_and_offers_the_nearest() -> None:
+def test_unknown_name_names_the_place_and_the_nearest() -> None:
     error = unknown_name("environment", "braekout", ENVS, where="command line")
 
     expected = "Unknown environment `braekout` (command line). Did you mean `breakout`?"
@@ -78,14 +78,14 @@ def test_unknown_name_says_where_and_offers_the_nearest() -> None:
     assert error.suggestions == ("breakout",)
 
 
-def test_unknown_name_lists_a_short_choice_when_nothing_is_near() -> None:
+def test_unknown_name_lists_a_short_choice_if_nothing_is_similar() -> None:
     error = unknown_name("section", "xyzzy", ["vec", "env"])
 
     assert str(error) == "Unknown section `xyzzy`. Known: vec, env."
     assert error.suggestions == ()
 
 
-def test_errors_survive_the_way_between_processes() -> None:
+def test_errors_survive_pickling() -> None:
     error = pickle.loads(pickle.dumps(unknown_name("environment", "braekout", ENVS)))
 
     assert error.suggestions == ("breakout",)
@@ -126,7 +126,7 @@ def test_messages_of_others_become_one_line() -> None:
     assert len(one_line(HOSTILE)) < 400
 
 
-def test_unknown_name_cuts_and_escapes_what_it_was_given() -> None:
+def test_unknown_name_cuts_and_escapes_its_input() -> None:
     said = str(unknown_name("key", HOSTILE, ENVS, where=f"{HOSTILE}:3"))
 
     assert said.isprintable()

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what dead writers leave behind."""
+"""Atomic files, and temporary files of killed writers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_file_is_written_with_its_folders_and_replaced(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_what_fails_changes_nothing(
+def test_a_failed_write_changes_nothing(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_atomically(tmp_path / "a", b"old")
@@ -41,16 +41,14 @@ def test_what_fails_changes_nothing(
     assert names(tmp_path) == ["a"]
 
 
-def test_a_write_goes_on_where_the_system_took_a_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data[:3])))
     write_atomically(tmp_path / "a", b"0123456789")
     assert (tmp_path / "a").read_bytes() == b"0123456789"
 
 
-def test_what_a_dead_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
     left = tmp_path / ".a.0123abcd.unfinished"
     left.write_bytes(b"half")
     (tmp_path / ".b.89ab0123.unfinished").write_bytes(b"of another name")
@@ -63,7 +61,7 @@ def test_what_a_dead_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> 
     assert names(tmp_path) == [*kept, "a", "other.unfinished"]
 
 
-def test_what_is_still_being_written_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_not_removed(tmp_path: Path) -> None:
     with (tmp_path / ".a.0123abcd.unfinished").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         remove_unfinished(tmp_path)
@@ -72,7 +70,7 @@ def test_what_is_still_being_written_is_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_writer_whose_file_was_taken_for_a_dead_ones_begins_again(
+def test_a_writer_starts_over_if_its_temporary_file_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, locked = fcntl.flock, []
@@ -89,7 +87,7 @@ def test_a_writer_whose_file_was_taken_for_a_dead_ones_begins_again(
     assert names(tmp_path) == ["a"]
 
 
-def test_a_link_is_a_second_name(tmp_path: Path) -> None:
+def test_a_link_shares_the_file(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a", b"one")
     link_atomically(tmp_path / "a", tmp_path / "latest")
     link_atomically(tmp_path / "a", tmp_path / "latest")  # again: renaming would do nothing

@@ -42,7 +42,7 @@ RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 TORCH_LINE = RANK["distributed"]
 
 # Calls that must reach up, inside of a function: what they make lies above them.
-MAY_REACH_UP = {("registry", "vectorization"), ("registry", "integrations")}
+MAY_REACH_UP = {("registry", "integrations")}
 MAY_IMPORT_CORE = {"native"}
 MAY_NAME_SPACES = {"spaces", "native", "bench"}  # the latter two build some of their own
 TORCH_IN_FUNCTIONS_ONLY = {"cli", "bench", "__init__", "__main__"}

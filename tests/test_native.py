@@ -77,7 +77,7 @@ def test_an_unknown_param_offers_the_nearest() -> None:
         ((2**40, 1), "`num_envs` must be between 1"),
         ((2**31 - 1, 1), "`num_envs` x agents must be at most 67108864"),
         ((1, 0), "`num_workers` must be between 1"),
-        ((1, 5000), r"threads in 1..1024, but got 1 and 5000"),
+        ((1, 5000), r"threads must be in 1..1024, but got 1 and 5000"),
     ],
 )
 def test_impossible_sizes_are_told_in_one_line(sizes: tuple[int, int], said: str) -> None:
@@ -105,24 +105,24 @@ def test_a_snapshot_of_all_envs_stands_in_for_a_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "num_envs", "said"),
+    ("settings", "num_envs", "message"),
     [
-        ({"gravity": 3.0}, 2, "`snapshot` must be of the same env and params: its `gravity`"),
-        ({}, 1, "env range is outside the vector"),
+        ({"gravity": 3.0}, 2, "taken with a different `gravity`"),
+        ({}, 1, "the env range must lie inside the vector"),
     ],
 )
 def test_a_snapshot_of_another_vector_is_refused(
-    settings: dict[str, Any], num_envs: int, said: str
+    settings: dict[str, Any], num_envs: int, message: str
 ) -> None:
     one, other = NativeVec("cartpole", 2), NativeVec("cartpole", num_envs, settings=settings)
     one.reset(7)
     other.reset(8)
     before = other.buffers.observations.copy()
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         other.restore(one.snapshot())
     assert (other.buffers.observations == before).all()
     squared = NativeVec("squared", 2)
-    with pytest.raises(UsageError, match="rows must have"):
+    with pytest.raises(UsageError, match="snapshots must have"):
         squared.restore(one.snapshot())
 
 
@@ -193,7 +193,7 @@ def test_episode_time_is_that_of_the_step_not_of_the_look(monkeypatch: pytest.Mo
     now[0] = 102.0
     vec.step()
     now[0] = 150.0
-    assert vec.spoken()[0]["episode"]["t"] == 2.0
+    assert vec.episode_infos()[0]["episode"]["t"] == 2.0
 
 
 def test_a_single_env_plays_like_one_of_a_vector() -> None:
@@ -234,7 +234,7 @@ def test_env_seeds_differ_and_the_first_is_the_run_seed() -> None:
     assert fresh_seed() != fresh_seed()
 
 
-def test_a_bare_hand_over_takes_as_long_as_its_work() -> None:
+def test_a_turn_of_the_futex_baseline_takes_at_least_the_time_of_its_work() -> None:
     assert futex_baseline(2, 2e-3, 5) >= 2e-3
-    with pytest.raises(ValueError, match="needs a worker and a turn"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         futex_baseline(0, 0.0, 1)

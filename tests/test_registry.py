@@ -1,4 +1,4 @@
-"""Names, registrations and sizes: what `make` understands, and what it says when it does not."""
+"""Names and registrations: what `make` accepts, and the errors for what it does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pufferlib import registry
 from pufferlib.errors import UnknownNameError, UsageError
 from pufferlib.native import NativeCreator
 from pufferlib.ocean.environment import OCEAN_REGISTRY
-from pufferlib.registry import resolve_sizes
 from pufferlib.vectorization import Serial, Threads
 
 
@@ -178,65 +177,7 @@ def test_an_entry_without_an_entry_point_is_told() -> None:
         pufferlib.make("empty")
 
 
-# ---- Sizes and backends --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "resolved"),
-    [
-        ((None, None, None), (256, None)),
-        ((8, None, None), (8, None)),
-        ((8, 2, None), (8, 2)),
-        ((None, 2, 16), (32, 2)),
-        ((64, None, 16), (64, 4)),
-        ((None, None, 64), (256, 4)),
-        ((32, 2, 16), (32, 2)),
-        ((None, 3, None), (256, 3)),
-    ],
-)
-def test_two_sizes_imply_the_third(given: Any, resolved: tuple[int, int | None]) -> None:
-    assert resolve_sizes(*given) == resolved
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((32, 2, 8), r"but got 32 and 2 x 8\. Try num_envs=16"),
-        ((30, None, 8), r"must be a multiple of `envs_per_worker`.*Try num_envs=24"),
-        ((4, None, 8), r"Try num_envs=8"),
-        ((0, None, None), "`num_envs` must be at least 1, but got 0"),
-        ((None, -2, None), "`num_workers` must be at least 1, but got -2"),
-        ((2.5, None, None), "`num_envs` must be a whole number, but got 2.5"),
-        ((True, None, None), "`num_envs` must be a whole number, but got True"),
-    ],
-)
-def test_a_contradiction_says_what_would_fit(given: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        resolve_sizes(*given)
-
-
-def test_a_vector_knows_its_sizes() -> None:
-    with pufferlib.make("snake", num_workers=2, envs_per_worker=3) as vecenv:
-        assert (vecenv.num_envs, vecenv.num_workers, vecenv.envs_per_worker) == (6, 2, 3)
-        assert vecenv.num_agents == 6 * vecenv.agents_per_env == 96
-
-
-def test_a_backend_can_be_chosen() -> None:
-    with pufferlib.make("cartpole", num_envs=2, backend="serial") as vecenv:
-        assert isinstance(vecenv, Serial)
-    with pytest.raises(UnknownNameError, match=r"backend `thread`.*`threads`"):
-        pufferlib.make("cartpole", backend="thread")
-    pufferlib.register("my-env", Counting)
-    with pytest.raises(UsageError, match="auto, serial, multiprocessing or ray for `my-env`"):
-        pufferlib.make("my-env", backend="threads")
-
-
-def test_a_seed_given_to_make_is_held_until_reset() -> None:
-    with (
-        pufferlib.make("cartpole", num_envs=2, seed=5) as one,
-        pufferlib.make("cartpole", num_envs=2) as other,
-    ):
-        assert (one.reset() == other.reset(seed=5)).all()
+# ---- Mistakes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["breakout", "gym-CartPole-v1", "mine-with-params"])
@@ -254,7 +195,7 @@ def test_a_misspelt_option_of_make_is_found(name: str) -> None:
         ("atari-pong", r"come with ale-py\. Try pip install ale-py, then pufferlib.make\("),
         ("Minigrid_Empty-8x8", r"come with minigrid\. Try pip install minigrid, then"),
         ("crafter", r"come with crafter\. Try pip install crafter, then pufferlib.emulate"),
-        ("procgen-coinrun", r"come with envpool\. It has no names here yet"),
+        ("procgen-coinrun", r"come with envpool\. They have no names here yet"),
     ],
 )
 def test_an_unknown_name_of_a_known_family_says_which_package(name: str, said: str) -> None:

@@ -1,14 +1,14 @@
-// pool.c - threads that share the items of one job, again and again.
+// pool.c - threads that share the items of one job after another.
 //
 // Every worker has a contiguous range of items, the same in each job, so that its memory stays in
-// its cache. Who has finished its own takes from the others: a thread that the system has put aside
-// delays a job by the chunk in its hands and no more. Which thread runs an item must not matter.
+// its cache. Idle threads steal work: a thread that the system has suspended delays a job by the
+// chunk it has claimed, and no more. Results must not depend on which thread runs an item.
 //
-// A job is announced by a counter. Workers look at it for a moment, since the next step of a busy
-// vector comes within microseconds, and then sleep, so that an idle one costs nothing.
+// A job is announced by a counter. Workers spin on it for a moment, because a busy vector steps
+// every few microseconds, and then sleep, so that an idle pool costs nothing.
 //
-// In a pool apart from its caller two jobs may be begun at once: who finds nothing left of the
-// first goes on with the second, so that the threads never wait for the caller between the two.
+// In a background pool two jobs may run at once: a worker that finds no items left in the first
+// continues with the second, so that the threads never wait for the caller between the two.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,12 +17,12 @@
 #include "puffer.h"
 #include "sync/waiting.h"
 
-enum { SPINS = 2000, CHUNKS = 8 };  // looks before sleeping: 10 to 40 us; claims per range
-enum { NUM_JOBS = 2 };              // begun and not yet finished, at most
+enum { SPINS = 2000, CHUNKS = 8 };  // spins before sleeping: 10 to 40 us; claims per range
+enum { NUM_JOBS = 2 };              // that may run at once
 
-// Unclaimed items of one range, [next, last) packed into one word so that a claim is one exchange.
-// A claim that succeeds is always of the present job: the next one in its place begins when all of
-// them are done.
+// Unclaimed items of one range: [next, last) packed into one word, so that a claim is one exchange.
+// A claim always belongs to the current job: the next job in the same place begins only after all
+// items of this one are done.
 typedef struct {
     _Alignas(64) _Atomic uint64_t items;
 } Range;
@@ -43,16 +43,16 @@ typedef struct {
 
 struct PufPool {
     int32_t num_workers;
-    pid_t owner;                       // a fork of that process has no helpers
-    bool apart;                        // the caller is no worker
-    unsigned num_begun, num_finished;  // the caller's own counts; job k lies in jobs[k % NUM_JOBS]
+    pid_t owner;                       // forks of this process have no helpers
+    bool background;                   // the caller is not a worker
+    unsigned num_begun, num_finished;  // by the caller alone; job k is jobs[k % NUM_JOBS]
     Job jobs[NUM_JOBS];
-    _Alignas(64) atomic_uint announced;  // jobs handed out so far
+    _Alignas(64) atomic_uint announced;  // jobs begun so far
     _Alignas(64) atomic_bool closing;
     pthread_mutex_t mutex;
     pthread_cond_t wake, finished;
     int32_t num_started;
-    Worker* helpers;  // one less than workers where the caller is worker 0
+    Worker* helpers;  // num_workers of them; one fewer if the caller is worker 0
     Range* ranges;    // of all jobs
 };
 
@@ -62,7 +62,7 @@ static uint64_t packed(int32_t next, int32_t last) {
     return (uint64_t)(uint32_t)next << 32 | (uint32_t)last;
 }
 
-// Claims up to `chunk` items of a range; returns how many, the first in `*first`.
+// Claims up to `chunk` items of a range; returns their number and stores the first in `*first`.
 static int32_t claim(Range* range, atomic_int* chunk, int32_t* first) {
     uint64_t word = atomic_load_explicit(&range->items, memory_order_acquire);
     for (;;) {
@@ -78,7 +78,7 @@ static int32_t claim(Range* range, atomic_int* chunk, int32_t* first) {
     }
 }
 
-// Runs items until none is left to claim: the worker's own range, then the others'.
+// Runs items until all are claimed: first the worker's own range, then those of the others.
 static void share(PufPool* pool, Job* job, int32_t worker) {
     int32_t done = 0;
     for (int32_t i = 0; i < pool->num_workers; i++) {
@@ -90,7 +90,7 @@ static void share(PufPool* pool, Job* job, int32_t worker) {
         }
     }
     if (done && atomic_fetch_sub_explicit(&job->left, done, memory_order_acq_rel) == done) {
-        pthread_mutex_lock(&pool->mutex);  // pairs with the check of a caller about to sleep
+        pthread_mutex_lock(&pool->mutex);  // pairs with the check in puf_pool_finish
         pthread_cond_signal(&pool->finished);
         pthread_mutex_unlock(&pool->mutex);
     }
@@ -116,7 +116,7 @@ static void* work(void* argument) {
     for (;;) {
         unsigned now = wait_for_job(pool, seen);
         if (atomic_load_explicit(&pool->closing, memory_order_acquire)) return NULL;
-        if (now - seen > NUM_JOBS) seen = now - NUM_JOBS;  // those before are done
+        if (now - seen > NUM_JOBS) seen = now - NUM_JOBS;  // earlier jobs are done
         while (seen != now) share(pool, &pool->jobs[++seen % NUM_JOBS], self->worker);
     }
 }
@@ -128,26 +128,24 @@ static void announce(PufPool* pool) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-PufPool* puf_pool_create(int32_t num_workers, bool apart) {
-    PufPool* pool = aligned_alloc(64, (sizeof(PufPool) + 63) / 64 * 64);
+PufPool* puf_pool_create(int32_t num_workers, bool background) {
+    const size_t ranges = NUM_JOBS * (size_t)num_workers;
+    const size_t bytes =
+        sizeof(PufPool) + ranges * sizeof(Range) + (size_t)num_workers * sizeof(Worker);
+    PufPool* pool = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!pool) {
-        puf_fail(PUF_NO_MEMORY, "cannot allocate a thread pool");
+        puf_fail(PUF_NO_MEMORY, "cannot allocate a pool of %d threads", num_workers);
         return NULL;
     }
-    *pool = (PufPool){.num_workers = num_workers, .owner = getpid(), .apart = apart};
+    *pool = (PufPool){.num_workers = num_workers, .owner = getpid(), .background = background};
+    pool->ranges = (Range*)(pool + 1);
+    pool->helpers = (Worker*)(pool->ranges + ranges);
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->finished, NULL);
-    pool->helpers = calloc((size_t)num_workers, sizeof(Worker));
-    pool->ranges = aligned_alloc(64, NUM_JOBS * (size_t)num_workers * sizeof(Range));
-    if (!pool->helpers || !pool->ranges) {
-        puf_fail(PUF_NO_MEMORY, "cannot allocate %d threads", num_workers);
-        puf_pool_destroy(pool);
-        return NULL;
-    }
-    for (int32_t i = 0; i < NUM_JOBS * num_workers; i++) atomic_init(&pool->ranges[i].items, 0);
+    for (size_t i = 0; i < ranges; i++) atomic_init(&pool->ranges[i].items, 0);
     for (int32_t i = 0; i < NUM_JOBS; i++) pool->jobs[i].ranges = pool->ranges + i * num_workers;
-    for (int32_t i = apart ? 0 : 1; i < num_workers; i++) {
+    for (int32_t i = background ? 0 : 1; i < num_workers; i++) {
         Worker* helper = &pool->helpers[pool->num_started];
         *helper = (Worker){.pool = pool, .worker = i};
         if (pthread_create(&helper->thread, NULL, work, helper)) {
@@ -191,18 +189,18 @@ void puf_pool_finish(PufPool* pool) {
 
 void puf_pool_run(PufPool* pool, int32_t num_items, PufJob run, void* context) {
     if (num_items < 1) return;
-    if ((pool->num_workers == 1 && !pool->apart) || is_forked(pool)) {
+    if ((pool->num_workers == 1 && !pool->background) || is_forked(pool)) {
         for (int32_t item = 0; item < num_items; item++) run(context, item);
         return;
     }
     puf_pool_begin(pool, 0, num_items, run, context);
-    if (!pool->apart) share(pool, &pool->jobs[pool->num_begun % NUM_JOBS], 0);
+    if (!pool->background) share(pool, &pool->jobs[pool->num_begun % NUM_JOBS], 0);
     puf_pool_finish(pool);
 }
 
 void puf_pool_destroy(PufPool* pool) {
     if (!pool) return;
-    if (!is_forked(pool)) {  // there nobody would answer, and the mutex may be locked for ever
+    if (!is_forked(pool)) {  // a fork has no threads to join, and its mutex may be locked for ever
         atomic_store_explicit(&pool->closing, true, memory_order_release);
         announce(pool);
         for (int32_t i = 0; i < pool->num_started; i++) pthread_join(pool->helpers[i].thread, NULL);
@@ -210,7 +208,5 @@ void puf_pool_destroy(PufPool* pool) {
         pthread_cond_destroy(&pool->wake);
         pthread_mutex_destroy(&pool->mutex);
     }
-    free(pool->helpers);
-    free(pool->ranges);
     free(pool);
 }

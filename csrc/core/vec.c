@@ -1,15 +1,13 @@
-// vec.c - a vector of envs: slots, seeding, autoreset, episode statistics, snapshots.
+// vec.c - a vector of envs: slots, seeding, autoreset, episode statistics.
 //
-// Envs are cut into blocks whose size depends on their number alone. A block is stepped by one
-// thread and has statistics of its own, so neither rows nor sums depend on the number of threads.
-// Where that number is even no block lies in both halves, so that each half can step by itself.
-#include <float.h>
-#include <pthread.h>
+// Envs are split into blocks whose size depends only on the number of envs. One thread steps a
+// block, and each block has its own statistics, so neither rows nor sums depend on the number of
+// threads. With an even number of envs no block spans both halves: each half can step on its own.
+#include "core/vec.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "puffer.h"
 
 #define ENV(name) extern const PufEnvInfo puf_env_##name;
 #include "envs.def"
@@ -21,27 +19,6 @@ static const PufEnvInfo* const infos[] = {
 #undef ENV
 
 enum { MAX_BLOCK = 64, NUM_BLOCKS = 64, MAX_SLOTS = 1 << 26 };
-
-typedef struct {
-    _Alignas(64) PufStats stats;
-} Block;
-
-struct PufVec {
-    PufBatch batch;  // first: an env's batch pointer is also its vec
-    const PufEnvInfo* info;
-    PufPool* pool;
-    int32_t half_envs, half_blocks;  // the first half is all there is where envs are odd in number
-    int32_t block_envs, num_blocks;
-    Block* blocks;
-    int32_t running[2], num_running;  // halves in the background, the oldest first
-    bool double_buffer;
-    float *returns, *final_returns;  // [slots] running; of the episode that ended last
-    int32_t *lengths, *final_lengths;
-    float* final_metrics;  // [slots, metrics] of the episode that ended last
-    int32_t* bound_actions;
-    uint8_t* candidate;        // room for one env: a state that is looked at before it is taken
-    uint64_t seed, first_env;  // the number of env 0 in a larger vector, whose seeds count on
-};
 
 static _Thread_local char last_error[512] = "";
 
@@ -113,12 +90,27 @@ static PufCode check_layout(const PufEnvInfo* info, const PufLayout* layout) {
     for (int32_t i = 0; good && i < layout->actions.num_discrete; i++)
         good = layout->actions.nvec[i] >= 1;
     return good ? PUF_OK
-                : puf_fail(PUF_BAD_ARGUMENT, "env `%s` gives a bad layout for these params",
+                : puf_fail(PUF_BAD_ARGUMENT, "env `%s` has an invalid layout for these params",
                            info->name);
 }
 
-// One allocation for all that a vec owns; pieces are 64-byte aligned.
-static size_t carve(size_t* total, size_t bytes) {
+PufCode puf_layout(const PufEnvInfo* info, const double* params, PufLayout* layout) {
+    if (check_params(info, params)) return PUF_BAD_ARGUMENT;
+    *layout = info->layout;
+    if (info->shape) {
+        uint8_t* sample = calloc(1, info->env_bytes);
+        if (!sample)
+            return puf_fail(PUF_NO_MEMORY, "cannot allocate %zu bytes for one env",
+                            info->env_bytes);
+        write_params(info, params, sample);
+        info->shape(sample, layout);
+        free(sample);
+    }
+    return check_layout(info, layout);
+}
+
+// Reserves `bytes` of a vec's one allocation, 64-byte aligned; returns their offset.
+static size_t reserve(size_t* total, size_t bytes) {
     size_t at = *total;
     *total = (at + bytes + 63) / 64 * 64;
     return at;
@@ -127,7 +119,7 @@ static size_t carve(size_t* total, size_t bytes) {
 static void place_envs(PufVec* vec, const double* params) {
     PufBatch* batch = &vec->batch;
     for (int32_t i = 0; i < batch->num_envs; i++) {
-        uint8_t* env = batch->envs + (size_t)i * batch->env_bytes;
+        uint8_t* env = puf_vec_env(vec, i);
         write_params(vec->info, params, env);
         PufSlots* slots = (PufSlots*)(void*)env;
         slots->batch = batch;
@@ -136,33 +128,24 @@ static void place_envs(PufVec* vec, const double* params) {
     }
 }
 
+static PufCode check_sizes(int32_t num_envs, int32_t num_threads, bool double_buffer) {
+    if (num_envs < 1 || num_threads < 1 || num_threads > 1024)
+        return puf_fail(
+            PUF_BAD_ARGUMENT,
+            "`num_envs` must be at least 1 and threads must be in 1..1024, but got %d and %d.",
+            num_envs, num_threads);
+    if (double_buffer && num_envs % 2)
+        return puf_fail(PUF_BAD_ARGUMENT,
+                        "`num_envs` must be even for double buffering, but got %d. Try %d.",
+                        num_envs, num_envs + 1);
+    return PUF_OK;
+}
+
 PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
                        bool double_buffer, const double* params) {
-    if (num_envs < 1 || num_threads < 1 || num_threads > 1024) {
-        puf_fail(PUF_BAD_ARGUMENT,
-                 "`num_envs` must be at least 1 and threads in 1..1024, but got %d and %d.",
-                 num_envs, num_threads);
-        return NULL;
-    }
-    if (double_buffer && num_envs % 2) {
-        puf_fail(PUF_BAD_ARGUMENT,
-                 "`num_envs` must be even to be double-buffered, but got %d. Try %d.", num_envs,
-                 num_envs + 1);
-        return NULL;
-    }
-    if (check_params(info, params)) return NULL;
-    PufLayout layout = info->layout;
-    if (info->shape) {
-        uint8_t* sample = calloc(1, info->env_bytes);
-        if (!sample) {
-            puf_fail(PUF_NO_MEMORY, "cannot allocate %zu bytes for one env", info->env_bytes);
-            return NULL;
-        }
-        write_params(info, params, sample);
-        info->shape(sample, &layout);
-        free(sample);
-    }
-    if (check_layout(info, &layout)) return NULL;
+    PufLayout layout;
+    if (check_sizes(num_envs, num_threads, double_buffer)) return NULL;
+    if (puf_layout(info, params, &layout)) return NULL;
     if ((int64_t)num_envs * layout.agents > MAX_SLOTS) {
         puf_fail(PUF_BAD_ARGUMENT, "`num_envs` x agents must be at most %d, but got %d x %d.",
                  MAX_SLOTS, num_envs, layout.agents);
@@ -178,15 +161,15 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
     int32_t half_blocks = (half_envs + block_envs - 1) / block_envs;
     int32_t num_blocks = halves * half_blocks;
     size_t total = 0;
-    size_t vec_at = carve(&total, sizeof(PufVec));
-    size_t blocks_at = carve(&total, (size_t)num_blocks * sizeof(Block));
-    size_t returns_at = carve(&total, num_slots * sizeof(float));
-    size_t final_returns_at = carve(&total, num_slots * sizeof(float));
-    size_t lengths_at = carve(&total, num_slots * sizeof(int32_t));
-    size_t final_lengths_at = carve(&total, num_slots * sizeof(int32_t));
-    size_t metrics_at = carve(&total, num_slots * (size_t)info->num_metrics * sizeof(float));
-    size_t candidate_at = carve(&total, env_bytes);
-    size_t envs_at = carve(&total, (size_t)num_envs * env_bytes);
+    size_t vec_at = reserve(&total, sizeof(PufVec));
+    size_t blocks_at = reserve(&total, (size_t)num_blocks * sizeof(Block));
+    size_t returns_at = reserve(&total, num_slots * sizeof(float));
+    size_t final_returns_at = reserve(&total, num_slots * sizeof(float));
+    size_t lengths_at = reserve(&total, num_slots * sizeof(int32_t));
+    size_t final_lengths_at = reserve(&total, num_slots * sizeof(int32_t));
+    size_t metrics_at = reserve(&total, num_slots * (size_t)info->num_metrics * sizeof(float));
+    size_t candidate_at = reserve(&total, env_bytes);
+    size_t envs_at = reserve(&total, (size_t)num_envs * env_bytes);
     uint8_t* memory = aligned_alloc(64, total);
     if (!memory) {
         puf_fail(PUF_NO_MEMORY, "cannot allocate %zu bytes for %d envs", total, num_envs);
@@ -234,7 +217,7 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
 void puf_vec_destroy(PufVec* vec) {
     if (!vec) return;
     puf_pool_destroy(vec->pool);
-    free(vec);  // the first piece of the one allocation
+    free(vec);  // the start of its one allocation
 }
 
 static bool is_running(const PufVec* vec, int32_t half) {
@@ -244,14 +227,14 @@ static bool is_running(const PufVec* vec, int32_t half) {
 }
 
 void puf_vec_finish(PufVec* vec, int32_t half) {
-    while (is_running(vec, half)) {  // the pool finishes in the order of their beginning
+    while (is_running(vec, half)) {  // the pool finishes halves in the order they began
         puf_pool_finish(vec->pool);
         vec->running[0] = vec->running[1];
         vec->num_running--;
     }
 }
 
-static void wait_for_all(PufVec* vec) {
+void puf_vec_wait(PufVec* vec) {
     while (vec->num_running) puf_vec_finish(vec, vec->running[0]);
 }
 
@@ -262,19 +245,18 @@ const float* puf_vec_final_metrics(const PufVec* vec) { return vec->final_metric
 
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
     PufBatch* batch = &vec->batch;
-    wait_for_all(vec);
+    puf_vec_wait(vec);
     if (!buffers->observations || !buffers->actions || !buffers->final_observations ||
         !buffers->rewards || !buffers->terminals || !buffers->truncations || !buffers->masks ||
         (batch->layout.action_masks && !buffers->action_masks))
-        return puf_fail(PUF_BAD_ARGUMENT, "every buffer must be given, but one is missing");
+        return puf_fail(PUF_BAD_ARGUMENT, "all buffers must be given, but one is missing");
     const size_t obs = batch->obs_bytes, mask = (size_t)batch->mask_width;
     const size_t obs_stride = buffers->obs_stride ? buffers->obs_stride : obs;
     const size_t mask_stride = buffers->mask_stride ? buffers->mask_stride : mask;
     if (obs_stride < obs || mask_stride < mask ||
         (batch->num_envs > 1 && (obs_stride > obs || mask_stride > mask)))
         return puf_fail(PUF_BAD_ARGUMENT,
-                        "rows must not overlap, and those of several envs must "
-                        "lie side by side");
+                        "rows must not overlap, and rows of several envs must be contiguous");
     batch->obs_stride = obs_stride;
     batch->mask_stride = mask_stride;
     batch->observations = buffers->observations;
@@ -293,7 +275,7 @@ PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers) {
 
 static PufVec* vec_of(const PufSlots* slots) { return (PufVec*)(void*)slots->batch; }
 
-// Counts the metric fields once, and keeps them for the slots of agents [first, last).
+// Adds the metric fields to the statistics, and stores them for the slots of agents [first, last).
 static void sample(const PufSlots* slots, int32_t first, int32_t last) {
     PufVec* vec = vec_of(slots);
     const int32_t width = vec->info->num_metrics;
@@ -330,7 +312,7 @@ static void keep_observation(const PufBatch* batch, int32_t slot) {
 void puf_end_agent(const PufSlots* slots, int32_t agent) {
     const PufBatch* batch = slots->batch;
     batch->terminals[slots->first + agent] = 1;
-    keep_observation(batch, slots->first + agent);  // the last it saw: nobody draws its death
+    keep_observation(batch, slots->first + agent);  // the last one it saw
     puf_sample(slots, agent);
 }
 
@@ -396,7 +378,7 @@ static void step_block(PufVec* vec, int32_t block) {
     memset(batch->rewards + first_slot, 0, (size_t)count * sizeof(float));
     memset(batch->terminals + first_slot, 0, (size_t)count);
     memset(batch->truncations + first_slot, 0, (size_t)count);
-    add_steps(count, batch->masks + first_slot, vec->lengths + first_slot);  // who acts in it
+    add_steps(count, batch->masks + first_slot, vec->lengths + first_slot);  // present agents
     vec->info->step_range(batch, first, last);
     add_rewards(count, batch->rewards + first_slot, vec->returns + first_slot);
     if (any_set(count, batch->terminals + first_slot, batch->truncations + first_slot))
@@ -425,7 +407,7 @@ static void reset_job(void* context, int32_t block) {
     int32_t first, last;
     block_range(vec, block, &first, &last);
     for (int32_t i = first; i < last; i++) {
-        uint8_t* env = batch->envs + (size_t)i * batch->env_bytes;
+        uint8_t* env = puf_vec_env(vec, i);
         PufSlots* slots = (PufSlots*)(void*)env;
         slots->rng.state = puf_mix64(puf_env_seed(vec->seed, vec->first_env + (uint64_t)i) + 1);
         start_episode(batch, slots);
@@ -437,8 +419,9 @@ void puf_vec_place(PufVec* vec, uint64_t first_env) { vec->first_env = first_env
 
 PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
     PufBatch* batch = &vec->batch;
-    if (!batch->observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before reset");
-    wait_for_all(vec);
+    if (!batch->observations)
+        return puf_fail(PUF_BAD_ARGUMENT, "buffers must be bound before `reset`");
+    puf_vec_wait(vec);
     size_t num_slots = (size_t)batch->num_envs * (size_t)batch->agents_per_env;
     vec->seed = seed;
     memset(batch->rewards, 0, num_slots * sizeof(float));
@@ -452,27 +435,30 @@ PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
 }
 
 PufCode puf_vec_step(PufVec* vec, const void* actions) {
-    if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before step");
-    wait_for_all(vec);
+    if (!vec->batch.observations)
+        return puf_fail(PUF_BAD_ARGUMENT, "buffers must be bound before `step`");
+    puf_vec_wait(vec);
     vec->batch.actions = actions ? actions : vec->bound_actions;
     puf_pool_run(vec->pool, vec->num_blocks, step_job, vec);
-    vec->batch.actions = vec->bound_actions;  // what a half reads; theirs are the caller's again
+    vec->batch.actions = vec->bound_actions;  // `begin` reads these
     return PUF_OK;
 }
 
 PufCode puf_vec_begin(PufVec* vec, int32_t half) {
     if (!vec->double_buffer || half < 0 || half > 1)
-        return puf_fail(PUF_BAD_ARGUMENT, "half must be 0 or 1 of a double-buffered vec");
-    if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before begin");
+        return puf_fail(PUF_BAD_ARGUMENT, "`half` must be 0 or 1, of a double-buffered vec");
+    if (!vec->batch.observations)
+        return puf_fail(PUF_BAD_ARGUMENT, "buffers must be bound before `begin`");
     if (is_running(vec, half))
-        return puf_fail(PUF_BAD_ARGUMENT, "half %d must be finished before it begins again", half);
+        return puf_fail(PUF_BAD_ARGUMENT, "half %d must be finished before it can begin again",
+                        half);
     vec->running[vec->num_running++] = half;
     puf_pool_begin(vec->pool, half * vec->half_blocks, vec->half_blocks, step_job, vec);
     return PUF_OK;
 }
 
 void puf_vec_drain(PufVec* vec, PufStats* out) {
-    wait_for_all(vec);
+    puf_vec_wait(vec);
     *out = (PufStats){0};
     for (int32_t b = 0; b < vec->num_blocks; b++) {
         PufStats* stats = &vec->blocks[b].stats;
@@ -493,200 +479,11 @@ void puf_vec_drain(PufVec* vec, PufStats* out) {
 
 PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas) {
     if (env < 0 || env >= vec->batch.num_envs)
-        return puf_fail(PUF_BAD_ARGUMENT, "env must be in 0..%d, but got %d.",
+        return puf_fail(PUF_BAD_ARGUMENT, "`env` must be in 0..%d, but got %d.",
                         vec->batch.num_envs - 1, env);
-    if (!vec->batch.observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before render");
-    wait_for_all(vec);
-    vec->info->render(vec->batch.envs + (size_t)env * vec->batch.env_bytes, canvas);
-    return PUF_OK;
-}
-
-// ---- Snapshots ----------------------------------------------------------------------------------
-
-enum { STATE, RETURNS, LENGTHS, OBSERVATIONS, MASKS, ACTION_MASKS, NUM_PIECES };
-enum { HEADER = offsetof(PufSlots, rng) };  // pointers and place: no part of a snapshot
-enum { MAX_TICKS = 1 << 30 };  // no episode gets there, and counters can go on from it for long
-
-// A part of an env's state: where it lies in the vec and in a snapshot.
-typedef struct {
-    void* in_vec;
-    size_t at, bytes;
-} Piece;
-
-static void find_pieces(const PufVec* vec, int32_t env, Piece pieces[NUM_PIECES]) {
-    const PufBatch* batch = &vec->batch;
-    const size_t agents = (size_t)batch->agents_per_env, first = (size_t)env * agents;
-    const size_t mask = batch->layout.action_masks ? (size_t)batch->mask_width : 0;
-    const Piece found[NUM_PIECES] = {
-        [STATE] = {batch->envs + (size_t)env * batch->env_bytes + HEADER, 0,
-                   batch->env_bytes - HEADER},
-        [RETURNS] = {vec->returns + first, 0, agents * sizeof(float)},
-        [LENGTHS] = {vec->lengths + first, 0, agents * sizeof(int32_t)},
-        [OBSERVATIONS] = {batch->observations + first * batch->obs_bytes, 0,
-                          agents * batch->obs_bytes},
-        [MASKS] = {batch->masks + first, 0, agents},
-        [ACTION_MASKS] = {mask ? batch->action_masks + first * mask : NULL, 0, agents * mask},
-    };
-    size_t at = 0;
-    for (int32_t i = 0; i < NUM_PIECES; at += pieces[i++].bytes) {
-        pieces[i] = found[i];
-        pieces[i].at = at;
-    }
-}
-
-size_t puf_vec_snapshot_bytes(const PufVec* vec) {
-    const PufBatch* batch = &vec->batch;
-    size_t agents = (size_t)batch->agents_per_env;
-    size_t mask = batch->layout.action_masks ? (size_t)batch->mask_width : 0;
-    return batch->env_bytes - HEADER +
-           agents * (sizeof(float) + sizeof(int32_t) + batch->obs_bytes + 1 + mask);
-}
-
-static PufCode check_range(PufVec* vec, int32_t first, int32_t last) {
-    wait_for_all(vec);
-    if (first < 0 || last < first || last > vec->batch.num_envs)
-        return puf_fail(PUF_BAD_ARGUMENT, "env must be in 0..%d, but got %d.",
-                        vec->batch.num_envs - 1, first < 0 ? first : last - 1);
     if (!vec->batch.observations)
-        return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before a snapshot");
-    if (vec->batch.obs_stride != vec->batch.obs_bytes ||
-        vec->batch.mask_stride != (size_t)vec->batch.mask_width)
-        return puf_fail(PUF_BAD_ARGUMENT, "rows must lie side by side for a snapshot");
+        return puf_fail(PUF_BAD_ARGUMENT, "buffers must be bound before `render`");
+    puf_vec_wait(vec);
+    vec->info->render(puf_vec_env(vec, env), canvas);
     return PUF_OK;
-}
-
-PufCode puf_vec_snapshot(PufVec* vec, int32_t env, uint8_t* out) {
-    PufCode code = check_range(vec, env, env + 1);
-    if (code) return code;
-    Piece pieces[NUM_PIECES];
-    find_pieces(vec, env, pieces);
-    for (int32_t i = 0; i < NUM_PIECES; i++)
-        if (pieces[i].bytes) memcpy(out + pieces[i].at, pieces[i].in_vec, pieces[i].bytes);
-    return PUF_OK;
-}
-
-// Params lie in the env and so in its snapshot, but rows and arena were made for those of this vec.
-static PufCode check_params_of(const PufVec* vec, int32_t env, const uint8_t* state) {
-    const uint8_t* own = vec->batch.envs + (size_t)env * vec->batch.env_bytes;
-    for (int32_t i = 0; i < vec->info->num_params; i++) {
-        const PufField* field = &vec->info->params[i];
-        if (memcmp(own + field->offset, state + field->offset, 4))
-            return puf_fail(PUF_BAD_ARGUMENT, "its `%s` is another.", field->name);
-    }
-    return PUF_OK;
-}
-
-// Whether `count` floats, at any alignment, are numbers between `low` and `high`.
-static bool floats_within(const uint8_t* at, size_t count, float low, float high) {
-    for (size_t i = 0; i < count; i++) {
-        float value;
-        memcpy(&value, at + i * sizeof value, sizeof value);
-        if (!(value >= low && value <= high)) return false;
-    }
-    return true;
-}
-
-static bool bytes_within(const uint8_t* at, size_t count, float high) {
-    for (size_t i = 0; i < count; i++)
-        if ((float)at[i] > high) return false;
-    return true;
-}
-
-static bool lengths_good(const uint8_t* at, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        int32_t length;
-        memcpy(&length, at + i * sizeof length, sizeof length);
-        if (length < 0 || length > MAX_TICKS) return false;
-    }
-    return true;
-}
-
-static bool observations_good(const PufBatch* batch, const uint8_t* at) {
-    const PufObs* space = &batch->layout.obs;
-    const size_t bytes = (size_t)batch->agents_per_env * batch->obs_bytes;
-    const bool bounded = space->low < space->high;
-    if (space->dtype == PUF_U8) return !bounded || bytes_within(at, bytes, space->high);
-    return floats_within(at, bytes / sizeof(float), bounded ? space->low : -FLT_MAX,
-                         bounded ? space->high : FLT_MAX);
-}
-
-// Whoever is present must have something to choose.
-static bool action_masks_good(const PufBatch* batch, const uint8_t* present, const uint8_t* legal) {
-    const PufActions* space = &batch->layout.actions;
-    for (int32_t agent = 0; agent < batch->agents_per_env; agent++)
-        for (int32_t component = 0; component < space->num_discrete; component++) {
-            const int32_t choices = space->nvec[component];
-            if (!bytes_within(legal, (size_t)choices, 1)) return false;
-            if (present[agent] && !memchr(legal, 1, (size_t)choices)) return false;
-            legal += choices;
-        }
-    return true;
-}
-
-static bool metrics_good(const PufEnvInfo* info, const uint8_t* state) {
-    for (int32_t i = 0; i < info->num_metrics; i++)
-        if (!floats_within(state + info->metrics[i].offset, 1, -FLT_MAX, FLT_MAX)) return false;
-    return true;
-}
-
-// A snapshot may come from a file that anyone can have written. What passes is safe to step: this
-// looks at all that the core itself relies on, the env's `valid` at the rest.
-static PufCode check_snapshot(PufVec* vec, int32_t env, const uint8_t* from) {
-    const PufBatch* batch = &vec->batch;
-    const size_t agents = (size_t)batch->agents_per_env;
-    Piece pieces[NUM_PIECES];
-    find_pieces(vec, env, pieces);
-    const uint8_t *masks = from + pieces[MASKS].at, *legal = from + pieces[ACTION_MASKS].at;
-
-    memcpy(vec->candidate + HEADER, from, pieces[STATE].bytes);  // snapshots have no alignment
-    PufBatch rows = *batch;
-    rows.masks = (uint8_t*)masks;
-    rows.observations = rows.action_masks = NULL;
-    PufSlots* slots = (PufSlots*)(void*)vec->candidate;
-    slots->batch = &rows;
-    slots->first = 0;
-    slots->num_agents = batch->agents_per_env;
-
-    PufCode code = check_params_of(vec, env, vec->candidate);
-    if (code) return code;
-    const char* wrong = NULL;
-    if (slots->tick < 0 || slots->tick > MAX_TICKS)
-        wrong = "its tick";
-    else if (!floats_within(from + pieces[RETURNS].at, agents, -FLT_MAX, FLT_MAX))
-        wrong = "a return";
-    else if (!lengths_good(from + pieces[LENGTHS].at, agents))
-        wrong = "a length";
-    else if (!observations_good(batch, from + pieces[OBSERVATIONS].at))
-        wrong = "an observation";
-    else if (!bytes_within(masks, agents, 1))
-        wrong = "a mask";
-    else if (pieces[ACTION_MASKS].bytes && !action_masks_good(batch, masks, legal))
-        wrong = "an action mask";
-    else if (!metrics_good(vec->info, vec->candidate))
-        wrong = "a metric";
-    else if (!vec->info->valid(vec->candidate))
-        wrong = "its state";
-    slots->batch = NULL;  // `rows` ends here
-    if (!wrong) return PUF_OK;
-    return puf_fail(PUF_BAD_ARGUMENT, "%s is none that `%s` can have (env %d).", wrong,
-                    vec->info->name, env);
-}
-
-PufCode puf_vec_restore_range(PufVec* vec, int32_t first, int32_t last, const uint8_t* from) {
-    const size_t bytes = puf_vec_snapshot_bytes(vec);
-    PufCode code = check_range(vec, first, last);
-    for (int32_t env = first; !code && env < last; env++)
-        code = check_snapshot(vec, env, from + (size_t)(env - first) * bytes);
-    if (code) return code;
-    for (int32_t env = first; env < last; env++, from += bytes) {
-        Piece pieces[NUM_PIECES];
-        find_pieces(vec, env, pieces);
-        for (int32_t i = 0; i < NUM_PIECES; i++)
-            if (pieces[i].bytes) memcpy(pieces[i].in_vec, from + pieces[i].at, pieces[i].bytes);
-    }
-    return PUF_OK;
-}
-
-PufCode puf_vec_restore(PufVec* vec, int32_t env, const uint8_t* from) {
-    return puf_vec_restore_range(vec, env, env + 1, from);
 }

@@ -1,10 +1,10 @@
-// bandit - pull one of several arms, again and again. The best arm is always the same, so all there
-// is to learn is which; but a single pull tells little, because its pay is mostly noise. The least
-// that any trainer must do: tell a better action from a worse one.
+// bandit - pull one of several arms repeatedly. The best arm is always the same, but the reward of
+// a single pull is mostly noise. The minimum that any trainer must learn: prefer a better action.
 //
-// Arm `best` pays 1 on average; the arm i places after it, counted in a circle, pays i x gap less.
-// To each pay comes normal noise. A pull earns 1 / pulls of its pay, so that the best arm alone
-// returns 1 on average. The one observation is the share of the pulls that are made.
+// Arm `best` pays 1 on average; the i-th arm after it, counted in a circle, pays i x gap less.
+// Normal noise is added to each payment. The reward of a pull is payment / pulls, so that always
+// pulling the best arm returns 1 on average. The only observation is the share of the pulls already
+// made.
 #include "puf_env.h"
 
 enum { MAX_ARMS = 32 };
@@ -21,15 +21,15 @@ typedef struct {
 
 static const PufField params[] = {
     PUF_PARAM_I32(Bandit, arms, 4, 2, MAX_ARMS, "arms to choose from"),
-    PUF_PARAM_I32(Bandit, best, 2, 0, MAX_ARMS - 1, "arm that pays most; at most the last"),
-    PUF_PARAM_F32(Bandit, gap, 0.25, 0.001, 10, "how much less each arm after the best one pays"),
-    PUF_PARAM_F32(Bandit, noise, 1, 0, 100, "standard deviation of each pay"),
+    PUF_PARAM_I32(Bandit, best, 2, 0, MAX_ARMS - 1, "index of the best arm, at most arms - 1"),
+    PUF_PARAM_F32(Bandit, gap, 0.25, 0.001, 10, "difference in mean pay from one arm to the next"),
+    PUF_PARAM_F32(Bandit, noise, 1, 0, 100, "standard deviation of the pay"),
     PUF_PARAM_I32(Bandit, pulls, 16, 1, 100000, "pulls in an episode"),
 };
 
 static const PufField metrics[] = {
     PUF_METRIC(Bandit, score, "pulls of the best arm"),
-    PUF_METRIC(Bandit, perf, "share of the pulls that are of the best arm"),
+    PUF_METRIC(Bandit, perf, "share of pulls of the best arm"),
 };
 
 static int32_t best(const Bandit* env) { return env->best < env->arms ? env->best : env->arms - 1; }
@@ -58,8 +58,8 @@ static void observe(const Bandit* env) {
     puf_obs_f32(&env->slots, 0)[0] = (float)env->slots.tick / (float)env->pulls;
 }
 
-// A row of one-armed bandits. The lever of the last one pulled is down, and its window tells the
-// pay; below each stand its coins, one a pull; a crown marks the best.
+// A row of slot machines. The last one pulled has its lever down and shows the pay; below each one
+// is a coin per pull; a crown marks the best.
 static void render(const Bandit* env, PufCanvas* canvas) {
     static const uint32_t colors[] = {PUF_BLUE, PUF_PURPLE, PUF_ORANGE, PUF_RED, PUF_BROWN};
     const float width = (float)canvas->width, height = (float)canvas->height;
@@ -102,10 +102,6 @@ static void render(const Bandit* env, PufCanvas* canvas) {
     }
 }
 
-static void shape(const void* self, PufLayout* layout) {
-    layout->actions.nvec[0] = ((const Bandit*)self)->arms;
-}
-
 static bool valid(const Bandit* env) {
     int32_t pulled = 0;
     for (int32_t arm = 0; arm < MAX_ARMS; arm++) {
@@ -116,7 +112,11 @@ static bool valid(const Bandit* env) {
            env->last < env->arms && puf_finite(&env->pay, 1);
 }
 
-PUF_ENV(bandit, Bandit, .doc = "find the arm that pays best through noise", .group = "probes",
+static void shape(const void* self, PufLayout* layout) {
+    layout->actions.nvec[0] = ((const Bandit*)self)->arms;
+}
+
+PUF_ENV(bandit, Bandit, .doc = "find the best of several noisy arms", .group = "probes",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},

@@ -1,15 +1,15 @@
 // breakout - keep the ball in play with a paddle and clear the wall of bricks.
 //
 // Lengths are pixels of an 84 x 84 court, speeds are pixels per tick of the physics; an action
-// holds for `frameskip` ticks. Where the ball meets the paddle decides the angle at which it
-// leaves, and only there: walls and bricks mirror it. So it always keeps a share of its speed
-// upright, and the agent can aim. The ball moves one axis at a time in strides no longer than a
-// brick, hence it enters at most one new row or column per stride and never passes through.
+// lasts for `frameskip` ticks. Only the paddle changes the angle of the ball, by where the ball
+// hits it; walls and bricks reflect it. So the ball always keeps some vertical speed, and the agent
+// can aim. The ball moves one axis at a time, in strides no longer than a brick: it enters at most
+// one new row or column per stride and never passes through a brick.
 #include "puf_env.h"
 
 enum {
     COURT = 84,  // width and height
-    TOP = 12,    // of the wall of bricks
+    TOP = 12,    // upper edge of the bricks
     BRICK_HEIGHT = 3,
     PADDLE_TOP = 77,
     PADDLE_HEIGHT = 2,
@@ -18,7 +18,7 @@ enum {
     MAX_COLS = 32,
     BRICK_WORDS = MAX_ROWS * MAX_COLS / 64,
     NUM_FEATURES = 6,
-    SPEEDUP_HITS = 20,  // hits of the paddle until the ball has its full speed
+    SPEEDUP_HITS = 20,  // paddle hits until the ball has its full speed
 };
 
 enum { STAY, LEFT, RIGHT };
@@ -30,7 +30,7 @@ typedef struct {
     float max_speed, brick_width;
     int32_t strides;  // of the ball in one tick
     int32_t lives_left, broken;
-    uint64_t bricks[BRICK_WORDS];  // a bit for each standing brick, row by row from the top
+    uint64_t bricks[BRICK_WORDS];  // one bit per standing brick, row by row from the top
     float score, perf;
     int32_t obs, brick_rows, brick_cols, lives, frameskip, max_steps;
     float paddle_width, paddle_speed, ball_speed, speedup, bounce;
@@ -41,20 +41,21 @@ static const PufField params[] = {
                      "features: paddle, ball, lives and bricks as floats; pixels: 84 x 84 grey"),
     PUF_PARAM_I32(Breakout, brick_rows, 6, 1, MAX_ROWS, "rows of bricks"),
     PUF_PARAM_I32(Breakout, brick_cols, 18, 1, MAX_COLS, "bricks in a row"),
-    PUF_PARAM_I32(Breakout, lives, 5, 1, 10, "balls in an episode"),
+    PUF_PARAM_I32(Breakout, lives, 5, 1, 10, "balls per episode"),
     PUF_PARAM_F32(Breakout, paddle_width, 12, 2, COURT, "width of the paddle in pixels"),
-    PUF_PARAM_F32(Breakout, paddle_speed, 1.25, 0.1, 8, "pixels the paddle moves in a tick"),
-    PUF_PARAM_F32(Breakout, ball_speed, 1.5, 0.25, 4, "pixels a new ball moves in a tick"),
-    PUF_PARAM_F32(Breakout, speedup, 0.5, 0, 2, "share of its speed a ball gains in 20 hits"),
+    PUF_PARAM_F32(Breakout, paddle_speed, 1.25, 0.1, 8, "speed of the paddle in pixels per tick"),
+    PUF_PARAM_F32(Breakout, ball_speed, 1.5, 0.25, 4, "speed of a new ball in pixels per tick"),
+    PUF_PARAM_F32(Breakout, speedup, 0.5, 0, 2, "relative gain of speed after 20 paddle hits"),
     PUF_PARAM_F32(Breakout, bounce, 0.85, 0.1, 0.95,
-                  "sideways share of the ball's speed off the end of the paddle"),
-    PUF_PARAM_I32(Breakout, frameskip, 4, 1, 16, "ticks of the physics in a step"),
+                  "horizontal share of the ball's speed after a hit at the paddle's end"),
+    PUF_PARAM_I32(Breakout, frameskip, 4, 1, 16, "physics ticks per step"),
     PUF_PARAM_I32(Breakout, max_steps, 4000, 1, 1000000, "steps before the episode is truncated"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Breakout, score, "points: 1, 4 or 7 a brick, more in the upper rows; 432 in all"),
-    PUF_METRIC(Breakout, perf, "share of the bricks broken"),
+    PUF_METRIC(Breakout, score,
+               "points: 1, 4 or 7 per brick, more in upper rows; at most 432 by default"),
+    PUF_METRIC(Breakout, perf, "share of bricks broken"),
 };
 
 static int32_t num_bricks(const Breakout* env) { return env->brick_rows * env->brick_cols; }
@@ -63,18 +64,19 @@ static int32_t min_int(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
 
-// Paddle to the middle, ball below the bricks, falling: every landing point is within reach.
+// Paddle in the middle, ball falling from below the bricks: the paddle can reach every landing
+// point.
 static void serve(Breakout* env) {
     PufRng* rng = &env->slots.rng;
-    float sideways = puf_rand_range(rng, -0.5f, 0.5f);
+    float slant = puf_rand_range(rng, -0.5f, 0.5f);
     env->paddle = 0.5f * COURT;
     env->x = puf_rand_range(rng, 0.25f * COURT, 0.75f * COURT);
     env->y = (float)(TOP + BRICK_HEIGHT * env->brick_rows + 4);
-    env->vx = sideways * env->ball_speed;
-    env->vy = sqrtf(1 - sideways * sideways) * env->ball_speed;
+    env->vx = slant * env->ball_speed;
+    env->vy = sqrtf(1 - slant * slant) * env->ball_speed;
 }
 
-// What follows from params alone.
+// Fields that depend only on params.
 static void derive(Breakout* env) {
     env->brick_width = (float)COURT / (float)env->brick_cols;
     env->max_speed = env->ball_speed * (1 + env->speedup);
@@ -94,7 +96,7 @@ static void reset(Breakout* env) {
 
 // ---- Collisions ---------------------------------------------------------------------------------
 
-static const float GAP = 1e-3f;  // between things in touch, well above rounding
+static const float GAP = 1e-3f;  // between touching objects, well above rounding errors
 
 // Rounds down; the argument is above -64.
 static int32_t cell(float v) { return (int32_t)(v + 64) - 64; }
@@ -123,7 +125,7 @@ static bool break_brick(Breakout* env, int32_t row, int32_t col) {
     return true;
 }
 
-static void move_sideways(Breakout* env, float distance) {
+static void move_horizontally(Breakout* env, float distance) {
     float x = env->x + distance, side = distance < 0 ? -RADIUS : RADIUS;
     bool hit = x < RADIUS || x > COURT - RADIUS;
     if (hit) {
@@ -144,7 +146,7 @@ static void move_sideways(Breakout* env, float distance) {
     if (hit) env->vx = -env->vx;
 }
 
-static void move_upright(Breakout* env, float distance) {
+static void move_vertically(Breakout* env, float distance) {
     float y = env->y + distance, side = distance < 0 ? -RADIUS : RADIUS;
     bool hit = y < RADIUS;
     if (hit) {
@@ -163,9 +165,9 @@ static void move_upright(Breakout* env, float distance) {
     if (hit) env->vy = -env->vy;
 }
 
-// The ball has just reached the height of the paddle's top: from the middle it leaves straight up,
-// from the ends aslant, and a little faster than it came.
-static void meet_paddle(Breakout* env) {
+// Called when the ball crosses the top of the paddle. It leaves straight up from the middle and at
+// an angle from the ends, a little faster than before.
+static void hit_paddle(Breakout* env) {
     float reach = 0.5f * env->paddle_width + RADIUS, offset = env->x - env->paddle;
     if (fabsf(offset) > reach) return;
     float speed = sqrtf(env->vx * env->vx + env->vy * env->vy);
@@ -189,9 +191,9 @@ static PufStatus step(Breakout* env) {
         env->paddle = clamp(env->paddle + shift, half, COURT - half);
         for (int32_t i = 0; i < env->strides; i++) {
             bool above = env->y + RADIUS <= PADDLE_TOP;
-            move_sideways(env, env->vx * stride);
-            move_upright(env, env->vy * stride);
-            if (above && env->y + RADIUS > PADDLE_TOP) meet_paddle(env);
+            move_horizontally(env, env->vx * stride);
+            move_vertically(env, env->vy * stride);
+            if (above && env->y + RADIUS > PADDLE_TOP) hit_paddle(env);
         }
         if (env->broken == num_bricks(env)) return end(env, PUF_TERMINATED);
         if (env->y + RADIUS >= COURT) {
@@ -204,31 +206,13 @@ static PufStatus step(Breakout* env) {
     return env->slots.tick >= env->max_steps ? end(env, PUF_TRUNCATED) : PUF_RUNNING;
 }
 
-static bool valid(const Breakout* env) {
-    Breakout fresh = *env;
-    derive(&fresh);
-    int32_t left = num_bricks(env), bricks_left = 0;
-    for (int32_t i = 0; i < BRICK_WORDS && left > 0; i++, left -= 64) {
-        uint64_t counted = left >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << left) - 1;
-        bricks_left += __builtin_popcountll(env->bricks[i] & counted);
-    }
-    const float fastest = 1.001f * fresh.max_speed;
-    return env->brick_width == fresh.brick_width && env->max_speed == fresh.max_speed &&
-           env->strides == fresh.strides && env->lives_left >= 1 && env->lives_left <= env->lives &&
-           bricks_left > 0 && env->broken == num_bricks(env) - bricks_left &&
-           puf_within(env->score, 0, (float)(7 * env->broken)) &&
-           puf_within(env->paddle, 0, COURT) && puf_within(env->x, 0, COURT) &&
-           puf_within(env->y, 0, COURT) && puf_within(env->vx, -fastest, fastest) &&
-           puf_within(env->vy, -fastest, fastest);
-}
-
 // ---- Pictures -----------------------------------------------------------------------------------
 
 static const uint32_t row_colors[] = {PUF_RED,   PUF_ORANGE, PUF_YELLOW,
                                       PUF_GREEN, PUF_CYAN,   PUF_BLUE};
 
-// The court, `scale` canvas pixels to one of its own. The ball's tail shows its velocity, so that
-// one picture tells where it will go.
+// The court, with `scale` canvas pixels per court pixel. The ball's tail shows its velocity, so
+// that one picture shows where it is going.
 static void draw_court(const Breakout* env, PufCanvas* canvas, float left, float top, float scale) {
     const float width = env->brick_width * scale, height = BRICK_HEIGHT * scale;
     puf_rect(canvas, left, top, COURT * scale, COURT * scale, PUF_INK);
@@ -316,6 +300,26 @@ static void observe(const Breakout* env) {
         observe_pixels(env);
     else
         observe_features(env);
+}
+
+// ---- Validation and layout ----------------------------------------------------------------------
+
+static bool valid(const Breakout* env) {
+    Breakout fresh = *env;
+    derive(&fresh);
+    int32_t left = num_bricks(env), bricks_left = 0;
+    for (int32_t i = 0; i < BRICK_WORDS && left > 0; i++, left -= 64) {
+        uint64_t counted = left >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << left) - 1;
+        bricks_left += __builtin_popcountll(env->bricks[i] & counted);
+    }
+    const float fastest = 1.001f * fresh.max_speed;
+    return env->brick_width == fresh.brick_width && env->max_speed == fresh.max_speed &&
+           env->strides == fresh.strides && env->lives_left >= 1 && env->lives_left <= env->lives &&
+           bricks_left > 0 && env->broken == num_bricks(env) - bricks_left &&
+           puf_within(env->score, 0, (float)(7 * env->broken)) &&
+           puf_within(env->paddle, 0, COURT) && puf_within(env->x, 0, COURT) &&
+           puf_within(env->y, 0, COURT) && puf_within(env->vx, -fastest, fastest) &&
+           puf_within(env->vy, -fastest, fastest);
 }
 
 static void shape(const void* self, PufLayout* layout) {

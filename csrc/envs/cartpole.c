@@ -11,14 +11,16 @@ typedef struct {
 } CartPole;
 
 static const PufField params[] = {
-    PUF_PARAM_F32(CartPole, gravity, 9.8, 0, 100, "m/s^2"),
+    PUF_PARAM_F32(CartPole, gravity, 9.8, 0, 100, "gravity in m/s^2"),
     PUF_PARAM_F32(CartPole, cart_mass, 1, 0.01, 100, "mass of the cart in kg"),
     PUF_PARAM_F32(CartPole, pole_mass, 0.1, 0.001, 100, "mass of the pole in kg"),
     PUF_PARAM_F32(CartPole, half_length, 0.5, 0.05, 10, "half the length of the pole in m"),
-    PUF_PARAM_F32(CartPole, force, 10, 0, 1000, "push of one action in N"),
+    PUF_PARAM_F32(CartPole, force, 10, 0, 1000, "force of one action in N"),
     PUF_PARAM_F32(CartPole, tau, 0.02, 0.001, 0.1, "seconds per step"),
-    PUF_PARAM_F32(CartPole, theta_limit, 0.20943951, 0.01, 1.5, "rad at which the pole has fallen"),
-    PUF_PARAM_F32(CartPole, x_limit, 2.4, 0.1, 100, "m from the centre at which the track ends"),
+    PUF_PARAM_F32(CartPole, theta_limit, 0.20943951, 0.01, 1.5,
+                  "angle in rad at which the pole has fallen"),
+    PUF_PARAM_F32(CartPole, x_limit, 2.4, 0.1, 100,
+                  "distance in m from the centre to the ends of the track"),
     PUF_PARAM_I32(CartPole, max_steps, 500, 1, 1000000, "steps before the episode is truncated"),
 };
 
@@ -27,7 +29,7 @@ static const PufField metrics[] = {
     PUF_METRIC(CartPole, perf, "share of max_steps balanced"),
 };
 
-static const float START = 0.05f;  // the largest size of each number of a new state
+static const float START = 0.05f;  // largest absolute value of each number of a new state
 
 static void reset(CartPole* env) {
     PufRng* rng = &env->slots.rng;
@@ -94,7 +96,7 @@ PUF_HOT static void move(Tile* restrict tile, const CartPole* constants) {
     }
 }
 
-// The four numbers of an env's state as one vector, and four of them turned into columns or back.
+// The four numbers of an env's state as one vector, and the transpose of four such vectors.
 typedef float Four __attribute__((vector_size(16)));
 
 #if defined(__clang__) || __GNUC__ >= 12
@@ -131,7 +133,7 @@ static void gather(const PufBatch* batch, int32_t start, int32_t count, Tile* ti
         tile->push[i] = batch->actions[start + i] == 1 ? force : -force;
     for (int32_t i = 0; i < count; i += 4) {
         Four rows[4];
-        for (int32_t k = 0; k < 4; k++) {  // past the end: the last env again
+        for (int32_t k = 0; k < 4; k++) {  // past the end: repeat the last env
             int32_t env = i + k < count ? i + k : count - 1;
             memcpy(&rows[k], &env_at(batch, start + env)->x, sizeof rows[k]);
         }
@@ -178,31 +180,14 @@ static void step_range(PufBatch* batch, int32_t first, int32_t last) {
     }
 }
 
-// Whether position and velocity can be those after `tick` steps, none of which left the limit or
-// changed the velocity by more than `gain`. The position before was x - tau * v', and v' is within
-// `gain` of v. The slack is for rounding; so is a ten millionth of the velocity in each step.
+// Whether `tick` steps can lead to this position and velocity, if no step leaves the limit or
+// changes the velocity by more than `gain`. The position before the last step was x - tau * v',
+// where v' is within `gain` of v. The slack, and 1e-7 of the velocity per step, allow for rounding.
 static bool is_reachable(double x, double v, double limit, double tau, double gain, int32_t tick) {
     const double slack = 1.001;
     if (tick == 0) return fabs(x) <= START && fabs(v) <= START;
     return fabs(x) <= limit && fabs(x - tau * v) <= slack * (fmax(limit, START) + tau * gain) &&
            fabs(v) <= slack * (START + tick * (gain + 1e-7 * fabs(v)));
-}
-
-// A step that did not end the episode had |theta| <= lean before and after it, so it had
-// |theta_dot| <= spin, which bounds both accelerations of `move`. Play from a state within these
-// bounds stays within them.
-static bool valid(const CartPole* env) {
-    const int32_t tick = env->slots.tick;
-    if (!puf_finite(&env->x, 4) || tick >= env->max_steps) return false;
-    const double tau = env->tau, length = env->half_length;
-    const double lean = fmax(env->theta_limit, START), sine = sin(lean), spin = 2 * lean / tau;
-    const double total_mass = (double)env->cart_mass + env->pole_mass;
-    const double pole_share = env->pole_mass / total_mass;
-    const double push = env->force / total_mass + pole_share * length * spin * spin * sine;
-    const double theta_acc = (env->gravity * sine + push) / (length * (4.0 / 3 - pole_share));
-    const double x_acc = push + pole_share * length * theta_acc;
-    return is_reachable(env->x, env->x_dot, env->x_limit, tau, tau * x_acc, tick) &&
-           is_reachable(env->theta, env->theta_dot, env->theta_limit, tau, tau * theta_acc, tick);
 }
 
 static void render(const CartPole* env, PufCanvas* canvas) {
@@ -220,6 +205,23 @@ static void render(const CartPole* env, PufCanvas* canvas) {
     puf_line(canvas, cart, ground - 18, tip_x, tip_y, 8, PUF_ORANGE);
     puf_circle(canvas, cart, ground - 18, 5, PUF_PAPER);
     puf_textf(canvas, 10, 10, 2, PUF_PAPER, "STEP %d", (int)env->slots.tick);
+}
+
+// A step that does not end the episode has |theta| <= lean before and after it, hence
+// |theta_dot| <= spin, which bounds both accelerations of `move`. Play that starts within these
+// bounds stays within them.
+static bool valid(const CartPole* env) {
+    const int32_t tick = env->slots.tick;
+    if (!puf_finite(&env->x, 4) || tick >= env->max_steps) return false;
+    const double tau = env->tau, length = env->half_length;
+    const double lean = fmax(env->theta_limit, START), sine = sin(lean), spin = 2 * lean / tau;
+    const double total_mass = (double)env->cart_mass + env->pole_mass;
+    const double pole_share = env->pole_mass / total_mass;
+    const double push = env->force / total_mass + pole_share * length * spin * spin * sine;
+    const double theta_acc = (env->gravity * sine + push) / (length * (4.0 / 3 - pole_share));
+    const double x_acc = push + pole_share * length * theta_acc;
+    return is_reachable(env->x, env->x_dot, env->x_limit, tau, tau * x_acc, tick) &&
+           is_reachable(env->theta, env->theta_dot, env->theta_limit, tau, tau * theta_acc, tick);
 }
 
 PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart", .group = "classic",

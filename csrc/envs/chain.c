@@ -1,15 +1,16 @@
 // chain - walk along a row of cells. The left end, one step from the start, pays a little; the
-// right end pays much, and is far away. A trainer that takes the first reward it meets never sees
-// the other: after Osband et al. 2016, "Deep Exploration via Bootstrapped DQN".
+// right end pays much but is far away. A trainer that settles for the first reward it finds never
+// reaches the other. After Osband et al. 2016, "Deep Exploration via Bootstrapped DQN".
 //
-// Action 1 goes right, 0 goes left; at an end one stays. Each step that ends at the right end earns
-// 1, one that ends at the left end `near_reward`. The observation is the place, from 0 at the left
-// end to 1 at the right one. Episodes are cut at max_steps, which cannot be seen: a truncation.
+// Action 1 moves right, 0 moves left; at an end the agent stays. A step that ends at the right end
+// earns 1, one that ends at the left end earns `near_reward`. The observation is the position, from
+// 0 at the left end to 1 at the right end. Episodes are truncated at max_steps, which is not
+// observed.
 #include "puf_env.h"
 
 typedef struct {
     PufSlots slots;
-    int32_t place, far_steps;  // where one is; steps at the right end
+    int32_t place, far_steps;  // position; steps at the right end
     float score, perf;
     int32_t length, max_steps;
     float near_reward;
@@ -17,21 +18,21 @@ typedef struct {
 
 static const PufField params[] = {
     PUF_PARAM_I32(Chain, length, 12, 2, 10000, "cells in the row"),
-    PUF_PARAM_F32(Chain, near_reward, 0.05, 0, 1, "for each step at the left end"),
+    PUF_PARAM_F32(Chain, near_reward, 0.05, 0, 1, "reward for each step at the left end"),
     PUF_PARAM_I32(Chain, max_steps, 0, 0, 1000000,
-                  "steps before the episode is cut; 0: length + 9"),
+                  "steps before the episode is truncated; 0: length + 9"),
 };
 
 static const PufField metrics[] = {
     PUF_METRIC(Chain, score, "steps at the right end"),
-    PUF_METRIC(Chain, perf, "share of the steps at the right end that a straight walk gets"),
+    PUF_METRIC(Chain, perf, "score / score of a straight walk to the right end"),
 };
 
 static int32_t allowed(const Chain* env) {
     return env->max_steps ? env->max_steps : env->length + 9;
 }
 
-// Steps at the right end after a straight walk from place 1; at least 1, to divide by.
+// Steps at the right end after a straight walk from place 1; at least 1, as a divisor.
 static float best(const Chain* env) {
     const int32_t walk = env->length > 2 ? env->length - 2 : 1;
     const int32_t steps = allowed(env) - walk + 1;

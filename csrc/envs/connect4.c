@@ -1,23 +1,23 @@
 // connect4 - drop stones into a 7 x 6 grid; four in a line win.
 //
-// An agent sees the 42 cells row by row from the top, own stones +1, the other side's -1, empty 0,
-// and chooses a column. Full columns are masked; a stone thrown at one all the same goes into the
-// next open column to its right, around the edge. A coin decides who begins. Win +1, loss -1,
-// draw 0; score is that sum, perf 1, 0 or 0.5.
+// An agent observes the 42 cells row by row from the top, own stones +1, the other side's -1, empty
+// 0, and chooses a column. Full columns are masked; a stone for a full column goes into the next
+// open column to the right, cyclically. A coin decides who begins. Win +1, loss -1, draw 0; score
+// is that sum, perf is 1, 0 or 0.5.
 //
 // opponent = scripted, random: one agent; a step is its move and the answer.
-// opponent = self: two agents; a step is one move. The agent that waits stays present: its mask
-// leaves only column 0, which does nothing, and it sees the board at half strength (+-0.5). So
-// its row has a sure action and no policy gradient, its value is learnt apart from the mover's, and
-// a loss reaches the loser's slot in the very step of the winning move. Score and perf are those of
-// agent 0. A policy trained one way plays the other way unchanged.
+// opponent = self: two agents; a step is one move. The waiting agent stays present: its mask allows
+// only column 0, which does nothing, and it observes the board at half strength (+-0.5). So its
+// action is certain and has no policy gradient, its value is learnt separately from the mover's,
+// and a loss reaches the loser's slot in the step of the winning move. Score and perf are those of
+// agent 0. A policy trained in one mode plays the other unchanged.
 #include "puf_env.h"
 
 enum { ROWS = 6, COLS = 7, CELLS = ROWS * COLS, PITCH = ROWS + 1 };
 enum { SCRIPTED, SELF, RANDOM };
 
 // Column c, row r from the bottom is bit PITCH * c + r. The bit above each column stays 0, so that
-// no line of four runs from one column's top into the next one's bottom.
+// no line of four wraps from the top of a column to the bottom of the next.
 typedef uint64_t Bits;
 static const Bits BOTTOM = 0x0040810204081u;  // bits 0, 7, 14, ...
 static const Bits BOARD = 0x0040810204081u * ((1u << ROWS) - 1);
@@ -25,7 +25,7 @@ static const Bits BOARD = 0x0040810204081u * ((1u << ROWS) - 1);
 typedef struct {
     PufSlots slots;
     Bits stones[2];  // of agent 0, and of agent 1 or the opponent
-    int32_t mover;   // whose turn it is: 0 or 1
+    int32_t mover;   // side to move: 0 or 1
     int32_t last;    // bit of the last stone; -1 on an empty board
     float score, perf, draw, moves;
     int32_t opponent;
@@ -34,15 +34,15 @@ typedef struct {
 
 static const PufField params[] = {
     PUF_PARAM_CHOICE(Connect4, opponent, SCRIPTED, 3, "scripted|self|random",
-                     "a program, a second agent, or any legal move"),
+                     "a script, a second agent, or random legal moves"),
     PUF_PARAM_F32(Connect4, opponent_random, 0.25, 0, 1,
                   "share of the scripted opponent's moves that are random"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Connect4, score, "1 for a win, -1 for a loss"),
-    PUF_METRIC(Connect4, perf, "1 for a win, 0.5 for a draw"),
-    PUF_METRIC(Connect4, draw, "share of drawn games"),
+    PUF_METRIC(Connect4, score, "1 for a win, 0 for a draw, -1 for a loss"),
+    PUF_METRIC(Connect4, perf, "1 for a win, 0.5 for a draw, 0 for a loss"),
+    PUF_METRIC(Connect4, draw, "1 for a draw, else 0"),
     PUF_METRIC(Connect4, moves, "stones on the board at the end"),
 };
 
@@ -50,7 +50,7 @@ static const PufField metrics[] = {
 
 static inline Bits column(int32_t col) { return (Bits)((1u << ROWS) - 1) << (PITCH * col); }
 
-// The cell in each open column where the next stone comes to rest.
+// The cell in each open column where the next stone lands.
 static inline Bits landings(const Connect4* env) {
     return ((env->stones[0] | env->stones[1]) + BOTTOM) & BOARD;
 }
@@ -66,7 +66,7 @@ static inline bool has_four(Bits stones) {
     return fours != 0;
 }
 
-// Cells that would complete four in a line, whether or not a stone can land there yet.
+// Cells that complete four in a line, whether or not a stone can land there yet.
 static inline Bits completions(Bits stones) {
     Bits cells = 0;
     for (int32_t i = 0; i < 4; i++) {
@@ -87,14 +87,14 @@ static void place(Connect4* env, Bits cell) {
     env->mover ^= 1;
 }
 
-// Where a stone thrown at `col` lands: there, or in the next open column to the right.
+// Where a stone for `col` lands: there, or in the next open column to the right.
 static Bits landing(const Connect4* env, int32_t col) {
     const Bits open = landings(env);
     while (!(open & column(col))) col = col == COLS - 1 ? 0 : col + 1;
     return open & column(col);
 }
 
-// One of the cells, by weight of their columns.
+// One of the cells at random, weighted by column.
 static Bits pick(Connect4* env, Bits cells, const int32_t weights[COLS]) {
     int32_t total = 0;
     for (int32_t col = 0; col < COLS; col++) total += cells & column(col) ? weights[col] : 0;
@@ -106,7 +106,7 @@ static Bits pick(Connect4* env, Bits cells, const int32_t weights[COLS]) {
     return 0;
 }
 
-// The opponent's move: win, else block, else lean to the centre and open no win above the stone.
+// The opponent's move: win, else block, else prefer the centre and do not enable a win above it.
 static Bits answer(Connect4* env) {
     static const int32_t even[COLS] = {1, 1, 1, 1, 1, 1, 1}, centre[COLS] = {1, 2, 3, 4, 3, 2, 1};
     const Bits open = landings(env);
@@ -120,12 +120,12 @@ static Bits answer(Connect4* env) {
     return pick(env, safe ? safe : open, centre);
 }
 
-// Looks for the end of a game after a stone of `who`; winner 1 or -1 from agent 0's side.
-static PufStatus settle(Connect4* env, int32_t who) {
-    const bool won = has_four(env->stones[who]);
+// Ends the game if the last stone of `side` decided it; the score is that of agent 0.
+static PufStatus settle(Connect4* env, int32_t side) {
+    const bool won = has_four(env->stones[side]);
     const Bits occupied = env->stones[0] | env->stones[1];
     if (!won && occupied != BOARD) return PUF_RUNNING;
-    env->score = !won ? 0 : who == 0 ? 1 : -1;
+    env->score = !won ? 0 : side == 0 ? 1 : -1;
     env->perf = 0.5f + 0.5f * env->score;
     env->draw = !won;
     env->moves = (float)__builtin_popcountll(occupied);
@@ -148,15 +148,6 @@ static PufStatus step(Connect4* env) {
     if (status != PUF_RUNNING || env->opponent == SELF) return status;
     place(env, answer(env));
     return settle(env, 1);
-}
-
-static bool valid(const Connect4* env) {
-    const Bits own = env->stones[0], other = env->stones[1], occupied = own | other;
-    const Bits hanging = ((occupied & ~BOTTOM) >> 1) & ~occupied;  // holes below a stone
-    return env->slots.tick <= __builtin_popcountll(occupied) && !(own & other) &&
-           !(occupied & ~BOARD) && occupied != BOARD && !hanging && !has_four(own) &&
-           !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
-           (env->mover == 0 || (env->mover == 1 && env->opponent == SELF));
 }
 
 // ---- Observations -------------------------------------------------------------------------------
@@ -230,6 +221,17 @@ static void render(const Connect4* env, PufCanvas* canvas) {
     puf_text(canvas, MARGIN + 166, HEADER / 2 - 7, 2, PUF_PAPER, names[env->opponent]);
     puf_textf(canvas, MARGIN + 342, HEADER / 2 - 7, 2, PUF_GREY, "STONES %d",
               __builtin_popcountll(env->stones[0] | env->stones[1]));
+}
+
+// ---- Validation and layout ----------------------------------------------------------------------
+
+static bool valid(const Connect4* env) {
+    const Bits own = env->stones[0], other = env->stones[1], occupied = own | other;
+    const Bits hanging = ((occupied & ~BOTTOM) >> 1) & ~occupied;  // empty cells below a stone
+    return env->slots.tick <= __builtin_popcountll(occupied) && !(own & other) &&
+           !(occupied & ~BOARD) && occupied != BOARD && !hanging && !has_four(own) &&
+           !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
+           (env->mover == 0 || (env->mover == 1 && env->opponent == SELF));
 }
 
 static void shape(const void* self, PufLayout* layout) {

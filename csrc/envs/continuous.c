@@ -1,34 +1,34 @@
 // continuous - steer a point with momentum to a target in the square [-1, 1] x [-1, 1] and stay
-// there. The least a trainer with Box actions must learn.
+// there. The minimum that a trainer with Box actions must learn.
 //
-// Each step the action, two numbers in [-1, 1], pushes the point; drag and a speed limit keep it in
-// hand, walls stop it. The reward is the way gained towards the target, plus a bonus for each step
-// spent within `radius` of it. Episodes are cut at max_steps, which is no part of the observation:
-// a truncation, never a terminal.
+// The action, two numbers in [-1, 1], pushes the point; drag and a speed limit slow it down, walls
+// stop it. The reward is the distance gained towards the target, plus a bonus for each step within
+// `radius` of it. Episodes are truncated at max_steps, which is not observed.
 #include "puf_env.h"
 
 typedef struct {
     PufSlots slots;
     float x[2], v[2], target[2], push[2];
-    int32_t held, held_late;  // steps at the target, in all and in the last quarter
+    int32_t held, held_late;  // steps at the target: all, and in the last quarter
     float score, perf;
     float radius, force, drag, max_speed, progress_reward, hold_reward;
     int32_t max_steps;
 } Continuous;
 
 static const PufField params[] = {
-    PUF_PARAM_F32(Continuous, radius, 0.1, 0.01, 1, "distance that counts as at the target"),
+    PUF_PARAM_F32(Continuous, radius, 0.1, 0.01, 1,
+                  "distance from the target that counts as reached"),
     PUF_PARAM_F32(Continuous, force, 0.02, 0.001, 1, "speed gained per step at full push"),
     PUF_PARAM_F32(Continuous, drag, 0.05, 0, 1, "share of the speed lost per step"),
-    PUF_PARAM_F32(Continuous, max_speed, 0.1, 0.01, 1, "limit of each component of the speed"),
-    PUF_PARAM_F32(Continuous, progress_reward, 1, 0, 100, "reward per unit of way gained"),
+    PUF_PARAM_F32(Continuous, max_speed, 0.1, 0.01, 1, "limit of each component of the velocity"),
+    PUF_PARAM_F32(Continuous, progress_reward, 1, 0, 100, "reward per unit of distance gained"),
     PUF_PARAM_F32(Continuous, hold_reward, 0.05, 0, 100, "reward per step at the target"),
     PUF_PARAM_I32(Continuous, max_steps, 100, 1, 1000000, "steps before the episode is truncated"),
 };
 
 static const PufField metrics[] = {
     PUF_METRIC(Continuous, score, "steps at the target"),
-    PUF_METRIC(Continuous, perf, "share of the last quarter of the steps spent at the target"),
+    PUF_METRIC(Continuous, perf, "share of the last quarter of the episode spent at the target"),
 };
 
 static float clip(float value, float limit) { return fminf(fmaxf(value, -limit), limit); }
@@ -74,18 +74,6 @@ static PufStatus step(Continuous* env) {
     return PUF_TRUNCATED;
 }
 
-static bool valid(const Continuous* env) {
-    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
-    for (int32_t i = 0; i < 2; i++)
-        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
-            !puf_within(env->push[i], -1, 1) ||
-            !puf_within(env->v[i], -env->max_speed, env->max_speed))
-            return false;
-    return tick < env->max_steps && env->held_late >= 0 &&
-           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
-           env->held <= tick;
-}
-
 static void observe(const Continuous* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
     obs[0] = env->x[0];
@@ -96,7 +84,7 @@ static void observe(const Continuous* env) {
     obs[5] = env->target[1];
 }
 
-// The square seen from above, y upwards: rings for the target, a ship with the flame of its push.
+// The square from above, y upwards: the target as rings, the point as a ship with a flame.
 static void render(const Continuous* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const float scale = 0.46f * fminf(width, height);
@@ -119,6 +107,18 @@ static void render(const Continuous* env, PufCanvas* canvas) {
              y - 6 * body * env->v[1] / env->max_speed, 0.3f * body, PUF_GREEN);
     puf_circle(canvas, x, y, body, distance(env) <= env->radius ? PUF_GREEN : PUF_CYAN);
     puf_textf(canvas, 14, 14, 2, PUF_PAPER, "HELD %d/%d", (int)env->held, (int)env->slots.tick);
+}
+
+static bool valid(const Continuous* env) {
+    const int32_t tick = env->slots.tick, late = tick - (env->max_steps - late_steps(env));
+    for (int32_t i = 0; i < 2; i++)
+        if (!puf_within(env->x[i], -1, 1) || !puf_within(env->target[i], -1, 1) ||
+            !puf_within(env->push[i], -1, 1) ||
+            !puf_within(env->v[i], -env->max_speed, env->max_speed))
+            return false;
+    return tick < env->max_steps && env->held_late >= 0 &&
+           env->held_late <= (late > 0 ? late : 0) && env->held >= env->held_late &&
+           env->held <= tick;
 }
 
 PUF_ENV(continuous, Continuous, .doc = "steer a point to a target and stay there",

@@ -1,19 +1,18 @@
-// hybrid - a target shows up in one of three lanes, at some height: choose the lane and aim at the
-// height, both in one action. The least a trainer must learn whose actions are partly discrete and
-// partly continuous.
+// hybrid - a target appears in one of three lanes, at some height: choose the lane and aim at the
+// height in one action. The minimum that a trainer with partly discrete, partly continuous actions
+// must learn.
 //
-// An action is a lane and a number in [-1, 1]. Seen are four numbers: 1 for the target's lane and 0
-// for the other two, then its height. Each step earns, in shares of 1 / max_steps, a half for the
-// lane and a half for the aim, less the further it is off. The two do not depend on each other, and
-// `lane` and `aim` tell them apart. Episodes are cut at max_steps, which cannot be seen: a
-// truncation.
+// An action is a lane and a number in [-1, 1]. The observation has four numbers: 1 for the target's
+// lane and 0 for the other two, then its height. Each step earns, in units of 1 / max_steps, 0.5
+// for the lane and up to 0.5 for the aim, less with the distance. The metrics `lane` and `aim`
+// measure the two parts separately. Episodes are truncated at max_steps, which is not observed.
 #include "puf_env.h"
 
 enum { LANES = 3 };
 
 typedef struct {
     PufSlots slots;
-    int32_t target_lane, last_target_lane, last_lane;  // the last ones are for the picture
+    int32_t target_lane, last_target_lane, last_lane;  // last_*: for rendering
     float target, last_target, last_aim;
     int32_t hits, lanes_right, aims_right;
     float score, perf, lane, aim;
@@ -22,15 +21,15 @@ typedef struct {
 } Hybrid;
 
 static const PufField params[] = {
-    PUF_PARAM_F32(Hybrid, radius, 0.2, 0.001, 2, "how far from the target an aim still hits"),
+    PUF_PARAM_F32(Hybrid, radius, 0.2, 0.001, 2, "largest distance of an aim that hits"),
     PUF_PARAM_I32(Hybrid, max_steps, 16, 1, 1000000, "steps before the episode is truncated"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Hybrid, score, "targets hit: lane and aim both right"),
-    PUF_METRIC(Hybrid, perf, "share of the targets hit"),
-    PUF_METRIC(Hybrid, lane, "share of the steps with the right lane"),
-    PUF_METRIC(Hybrid, aim, "share of the steps with an aim within the radius"),
+    PUF_METRIC(Hybrid, score, "targets hit: lane and aim both correct"),
+    PUF_METRIC(Hybrid, perf, "share of targets hit"),
+    PUF_METRIC(Hybrid, lane, "share of steps with the correct lane"),
+    PUF_METRIC(Hybrid, aim, "share of steps with an aim within the radius"),
 };
 
 static void place_target(Hybrid* env) {
@@ -69,8 +68,8 @@ static void observe(const Hybrid* env) {
     obs[LANES] = env->target;
 }
 
-// Three lanes with a target as of the last step and the shot at it: an arrow in the lane chosen, at
-// the height aimed at. The next target is faint.
+// Three lanes with the target of the last step and the shot at it: an arrow in the chosen lane, at
+// the chosen height. The next target is faint.
 static void render(const Hybrid* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const float w = width / LANES, mid = 0.54f * height, scale = 0.38f * height;

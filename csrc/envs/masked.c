@@ -1,35 +1,35 @@
-// masked - take the best of the few actions that are legal. What an action is worth is seen; which
-// ones are legal is told by the action mask alone, and mostly something illegal is worth more. A
-// trainer that leaves the mask out, in sampling or in the loss, cannot learn it.
+// masked - take the best of the few legal actions. The observation shows the worth of each action,
+// but only the action mask shows which ones are legal, and usually an illegal action is worth more.
+// A trainer that ignores the mask, in sampling or in the loss, cannot learn it.
 //
-// Each step the actions are worth 1 .. num_actions in random order, seen as shares of the highest,
-// and a random set of them is legal. The best legal one earns 1 / max_steps, another legal one
-// nothing, an illegal one costs as much as the best earns. Episodes are cut at max_steps, which
-// cannot be seen: a truncation.
+// Each step the actions are worth 1 .. num_actions in random order, observed as shares of the
+// highest, and a random subset is legal. The best legal action earns 1 / max_steps, another legal
+// one 0, an illegal one -1 / max_steps. Episodes are truncated at max_steps, which is not observed.
 #include "puf_env.h"
 
 enum { MAX_ACTIONS = 64 };
 
 typedef struct {
     PufSlots slots;
-    uint64_t legal;              // bit i: action i may be taken
+    uint64_t legal;              // bit i: action i is legal
     uint8_t worth[MAX_ACTIONS];  // 1 .. num_actions, each once
-    int32_t last, last_best;     // action taken in the last step and what it should have been
-    int32_t hits, faults;        // best actions and illegal actions taken in this episode
+    int32_t last, last_best;     // action of the last step; the best action of that step
+    int32_t hits, faults;        // best actions and illegal actions in this episode
     float score, perf, illegal;
     int32_t num_actions, num_legal, max_steps;
 } Masked;
 
 static const PufField params[] = {
-    PUF_PARAM_I32(Masked, num_actions, 8, 2, MAX_ACTIONS, "actions in all"),
-    PUF_PARAM_I32(Masked, num_legal, 3, 1, MAX_ACTIONS, "legal ones in each step; at most all"),
+    PUF_PARAM_I32(Masked, num_actions, 8, 2, MAX_ACTIONS, "number of actions"),
+    PUF_PARAM_I32(Masked, num_legal, 3, 1, MAX_ACTIONS,
+                  "legal actions in each step, at most num_actions"),
     PUF_PARAM_I32(Masked, max_steps, 16, 1, 1000000, "steps before the episode is truncated"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Masked, score, "times the best legal action was taken"),
-    PUF_METRIC(Masked, perf, "share of the steps in which the best legal action was taken"),
-    PUF_METRIC(Masked, illegal, "share of the steps in which an illegal action was taken"),
+    PUF_METRIC(Masked, score, "steps with the best legal action"),
+    PUF_METRIC(Masked, perf, "share of steps with the best legal action"),
+    PUF_METRIC(Masked, illegal, "share of steps with an illegal action"),
 };
 
 static bool is_legal(const Masked* env, int32_t action) { return env->legal >> action & 1; }
@@ -41,7 +41,7 @@ static int32_t best_legal(const Masked* env) {
     return best;
 }
 
-// Worths by Fisher and Yates' shuffle, the legal set by Floyd's sample.
+// Worths by a Fisher-Yates shuffle, the legal set by Floyd's sampling.
 static void deal(Masked* env) {
     const int32_t n = env->num_actions, wanted = env->num_legal < n ? env->num_legal : n;
     for (int32_t i = 0; i < n; i++) {
@@ -86,8 +86,8 @@ static void observe(const Masked* env) {
     }
 }
 
-// Doors with what lies behind them as columns of gold. Illegal ones are barred; a star marks the
-// best of the open ones. The strip below tells which was taken before: green if it was the best.
+// Doors with their worth as columns of gold. Illegal ones are barred; a star marks the best legal
+// one. The strip below marks the last action: green if it was the best.
 static void render(const Masked* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const float pitch = width / (float)env->num_actions, top = 0.16f * height, h = 0.64f * height;
@@ -122,10 +122,6 @@ static void render(const Masked* env, PufCanvas* canvas) {
               (int)env->slots.tick, (int)env->faults);
 }
 
-static void shape(const void* self, PufLayout* layout) {
-    layout->obs.shape[0] = layout->actions.nvec[0] = ((const Masked*)self)->num_actions;
-}
-
 static bool valid(const Masked* env) {
     const int32_t n = env->num_actions, tick = env->slots.tick;
     for (int32_t i = 0; i < n; i++)
@@ -135,7 +131,11 @@ static bool valid(const Masked* env) {
            env->faults <= tick;
 }
 
-PUF_ENV(masked, Masked, .doc = "take the best of the few actions that are legal", .group = "probes",
+static void shape(const void* self, PufLayout* layout) {
+    layout->obs.shape[0] = layout->actions.nvec[0] = ((const Masked*)self)->num_actions;
+}
+
+PUF_ENV(masked, Masked, .doc = "take the best of the few legal actions", .group = "probes",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = 0, .high = 1},

@@ -1,6 +1,6 @@
 // memory - watch a string of bits, wait, then repeat it. The observation is the bit while it is
-// shown, as -1 or +1; 0 during the wait; then a cursor in (0, 0.5] that says which bit is asked for
-// and nothing about its value: a policy without memory gets each bit right half the time.
+// shown, as -1 or +1; 0 during the wait; then a cursor in (0, 0.5] that marks which bit to answer
+// but not its value. A policy without recurrent state gets each bit right half of the time.
 //
 // With length L and delay D an episode has 2 L + D steps. Observation t = 0 .. L-1 shows bit t; the
 // action taken on observation L + D + i is the answer for bit i; all other actions are ignored.
@@ -8,13 +8,13 @@
 
 typedef struct {
     PufSlots slots;
-    uint64_t bits, answers;  // bit i of the string; of what was answered so far
-    int32_t right;           // answers that were right
+    uint64_t bits, answers;  // bit i of the string; of the answers so far
+    int32_t right;           // correct answers
     float score, perf;
     int32_t length, delay;
 } Memory;
 
-enum { MAX_LENGTH = 64 };  // the bits of a word
+enum { MAX_LENGTH = 64 };  // bits of a word
 
 static const PufField params[] = {
     PUF_PARAM_I32(Memory, length, 2, 1, MAX_LENGTH, "bits to remember"),
@@ -22,8 +22,8 @@ static const PufField params[] = {
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Memory, score, "bits repeated right"),
-    PUF_METRIC(Memory, perf, "1 for the whole string, else 0: the share of strings repeated right"),
+    PUF_METRIC(Memory, score, "bits repeated correctly"),
+    PUF_METRIC(Memory, perf, "1 if the whole string is repeated correctly, else 0"),
 };
 
 static uint64_t bit(uint64_t word, int32_t i) { return word >> i & 1; }
@@ -35,7 +35,7 @@ static void reset(Memory* env) {
 }
 
 static PufStatus step(Memory* env) {
-    int32_t answer = env->slots.tick - 1 - env->length - env->delay;  // which bit is asked for
+    int32_t answer = env->slots.tick - 1 - env->length - env->delay;  // index of the bit to answer
     if (answer < 0) return PUF_RUNNING;
     uint64_t action = (uint64_t)puf_action(&env->slots, 0);
     env->answers |= action << answer;
@@ -48,11 +48,6 @@ static PufStatus step(Memory* env) {
     return answer == env->length - 1 ? PUF_TERMINATED : PUF_RUNNING;
 }
 
-static bool valid(const Memory* env) {
-    int32_t given = env->slots.tick - env->length - env->delay;  // answers so far
-    return given < env->length && env->right >= 0 && env->right <= (given > 0 ? given : 0);
-}
-
 static void observe(const Memory* env) {
     int32_t tick = env->slots.tick, answer = tick - env->length - env->delay;
     float seen = 0;
@@ -63,8 +58,8 @@ static void observe(const Memory* env) {
     puf_obs_f32(&env->slots, 0)[0] = seen;
 }
 
-// Two boards of lamps, dark for 0 and lit for 1: the string as far as it was shown, and the answers
-// with a frame that says right or wrong. A bar between them runs through the episode.
+// Two rows of lamps, dark for 0 and lit for 1: the part of the string shown so far, and the answers
+// with a green or red frame. The bar between them shows the progress of the episode.
 static void render(const Memory* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const int32_t length = env->length, delay = env->delay, tick = env->slots.tick;
@@ -102,6 +97,11 @@ static void render(const Memory* env, PufCanvas* canvas) {
     puf_rect(canvas, margin + bar * (float)length / total, mid, bar * (float)delay / total, thick,
              0x12304F);
     puf_rect(canvas, margin, mid, at, thick, PUF_CYAN);
+}
+
+static bool valid(const Memory* env) {
+    int32_t given = env->slots.tick - env->length - env->delay;  // answers so far
+    return given < env->length && env->right >= 0 && env->right <= (given > 0 ? given : 0);
 }
 
 PUF_ENV(memory, Memory, .doc = "repeat a bit string after a delay", .group = "probes",

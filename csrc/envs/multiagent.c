@@ -1,20 +1,21 @@
-// multiagent - two agents, each with a light and a rule of its own: the first must say what its
-// light says, the second the opposite. The first is paid for what is right, the second fined for
-// what is wrong, and neither for what the other does. A trainer that mixes up the slots' rows, or
-// gives all agents one reward, cannot learn it.
+// multiagent - two agents, each with its own light and rule: agent 0 must answer what its light
+// shows, agent 1 the opposite. Agent 0 is rewarded for correct answers, agent 1 fined for wrong
+// ones, and neither for the other's answers. A trainer that mixes up slots, or gives all agents one
+// reward, cannot learn it.
 //
-// Each step every agent gets a new light, on or off. Agent 0 sees +0.5 or -0.5, agent 1 sees +1 or
-// -1: a policy that both share can tell who it is. Actions: 1 says on, 0 off. Episodes are cut at
-// max_steps, which cannot be seen: a truncation.
+// Each step every agent gets a new light, on or off. Agent 0 observes +0.5 or -0.5, agent 1 +1 or
+// -1, so that a shared policy can tell them apart. Action 1 answers on, 0 off. Episodes are
+// truncated at max_steps, which is not observed.
 #include "puf_env.h"
 
 enum { AGENTS = 2 };
 
 typedef struct {
     PufSlots slots;
-    int32_t lights[AGENTS];                 // 1 on, 0 off
-    int32_t shown[AGENTS], said[AGENTS];    // in the last step, for the picture
-    int32_t right[AGENTS], right_together;  // steps that an agent, that all had right
+    int32_t lights[AGENTS];                  // 1 on, 0 off
+    int32_t shown[AGENTS], answers[AGENTS];  // in the last step, for rendering
+    int32_t right[AGENTS],
+        right_together;  // correct answers of each agent; steps in which both were correct
     float score, perf;
     int32_t max_steps;
 } MultiAgent;
@@ -24,8 +25,8 @@ static const PufField params[] = {
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(MultiAgent, score, "right answers of both agents"),
-    PUF_METRIC(MultiAgent, perf, "share of the steps in which both were right"),
+    PUF_METRIC(MultiAgent, score, "correct answers of both agents"),
+    PUF_METRIC(MultiAgent, perf, "share of steps in which both answers are correct"),
 };
 
 static int32_t right_answer(int32_t agent, int32_t light) { return agent ? !light : light; }
@@ -35,7 +36,7 @@ static void draw_lights(MultiAgent* env) {
 }
 
 static void reset(MultiAgent* env) {
-    for (int32_t i = 0; i < AGENTS; i++) env->shown[i] = env->said[i] = env->right[i] = 0;
+    for (int32_t i = 0; i < AGENTS; i++) env->shown[i] = env->answers[i] = env->right[i] = 0;
     env->right_together = 0;
     draw_lights(env);
 }
@@ -45,8 +46,8 @@ static PufStatus step(MultiAgent* env) {
     int32_t right = 0;
     for (int32_t i = 0; i < AGENTS; i++) {
         env->shown[i] = env->lights[i];
-        env->said[i] = puf_action(&env->slots, i);
-        bool is_right = env->said[i] == right_answer(i, env->lights[i]);
+        env->answers[i] = puf_action(&env->slots, i);
+        bool is_right = env->answers[i] == right_answer(i, env->lights[i]);
         env->right[i] += is_right;
         right += is_right;
         puf_reward(&env->slots, i, i == 0 ? (is_right ? unit : 0) : (is_right ? 0 : -unit));
@@ -63,7 +64,7 @@ static void observe(const MultiAgent* env) {
         puf_obs_f32(&env->slots, i)[0] = (env->lights[i] ? 0.5f : -0.5f) * (float)(i + 1);
 }
 
-// Two robots under their lights of the last step, each with what it said; = and ! are their rules.
+// Two robots under their lights of the last step, each with its answer; = and ! mark their rules.
 static void render(const MultiAgent* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const int32_t tick = env->slots.tick;
@@ -74,7 +75,7 @@ static void render(const MultiAgent* env, PufCanvas* canvas) {
                     u = fminf(0.01f * height, 0.008f * width);
         const uint32_t body = i ? PUF_PINK : PUF_CYAN;
         const bool on = tick && env->shown[i];
-        const bool right = env->said[i] == right_answer(i, env->shown[i]);
+        const bool right = env->answers[i] == right_answer(i, env->shown[i]);
         puf_line(canvas, cx, 0, cx, 12 * u, 2 * u, PUF_GREY);
         puf_circle(canvas, cx, 18 * u, 9 * u, on ? PUF_YELLOW : PUF_BLACK);
         puf_ring(canvas, cx, 18 * u, 9 * u, 2 * u, PUF_GREY);
@@ -90,7 +91,8 @@ static void render(const MultiAgent* env, PufCanvas* canvas) {
             puf_rect(canvas, cx + 20 * u, 34 * u, 26 * u, 18 * u, color);
             const float tail[] = {cx + 16 * u, 50 * u, cx + 21 * u, 42 * u, cx + 26 * u, 50 * u};
             puf_polygon(canvas, tail, 3, color);
-            puf_text(canvas, cx + 23 * u, 38 * u, 1.2f * u, PUF_INK, env->said[i] ? "ON" : "OFF");
+            puf_text(canvas, cx + 23 * u, 38 * u, 1.2f * u, PUF_INK,
+                     env->answers[i] ? "ON" : "OFF");
         }
         puf_textf(canvas, cx - 12 * u, 90 * u, 2, PUF_PAPER, "%d/%d", (int)env->right[i],
                   (int)tick);
@@ -103,7 +105,7 @@ static bool valid(const MultiAgent* env) {
     return env->right_together >= 0;
 }
 
-PUF_ENV(multiagent, MultiAgent, .doc = "two agents, each with a rule and a reward of its own",
+PUF_ENV(multiagent, MultiAgent, .doc = "answer two lights by two rules, with separate rewards",
         .group = "probes",
         .layout = {.agents = AGENTS,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = -1, .high = 1},

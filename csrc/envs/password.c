@@ -1,8 +1,8 @@
-// password - enter a fixed string of bits; only the whole string earns anything. Nothing on the way
-// tells right from wrong, so a trainer must keep guessing until it is lucky, and then not forget:
-// one guess in 2 ^ length is right.
+// password - enter a fixed string of bits; only the complete string is rewarded. Nothing on the way
+// distinguishes right from wrong, so a trainer must explore until it succeeds by chance, and then
+// remember it: one guess in 2 ^ length is right.
 //
-// The observation is what was entered so far: +1 for a one, -1 for a zero, 0 for what is to come.
+// The observation is the string entered so far: +1 for a one, -1 for a zero, 0 for bits to come.
 #include "puf_env.h"
 
 typedef struct {
@@ -12,16 +12,17 @@ typedef struct {
     int32_t length, password;
 } Password;
 
-enum { MAX_LENGTH = 31, MAX_PASSWORD = 0x7FFFFFFF };  // what an int32_t holds
+enum { MAX_LENGTH = 31, MAX_PASSWORD = 0x7FFFFFFF };  // the range of int32_t
 
 static const PufField params[] = {
     PUF_PARAM_I32(Password, length, 8, 1, MAX_LENGTH, "bits in the string"),
-    PUF_PARAM_I32(Password, password, 178, 0, MAX_PASSWORD, "the string, its first bit the least"),
+    PUF_PARAM_I32(Password, password, 178, 0, MAX_PASSWORD,
+                  "the string as a number, lowest bit first"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Password, score, "bits that were right"),
-    PUF_METRIC(Password, perf, "1 for the whole string, else 0: how often it is found"),
+    PUF_METRIC(Password, score, "correct bits"),
+    PUF_METRIC(Password, perf, "1 if the whole string is correct, else 0"),
 };
 
 static uint32_t bit(uint32_t word, int32_t i) { return word >> i & 1; }
@@ -50,8 +51,8 @@ static void observe(const Password* env) {
         obs[i] = i >= env->slots.tick ? 0 : bit(env->entered, i) ? 1 : -1;
 }
 
-// A padlock and its row of dials: green where the bit is right, red where it is wrong, empty where
-// it is to come.
+// A padlock and its row of dials: green for a correct bit, red for a wrong one, empty for bits to
+// come.
 static void render(const Password* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const float r = 0.14f * height, cx = 0.5f * width, top = 0.1f * height;
@@ -81,13 +82,13 @@ static void render(const Password* env, PufCanvas* canvas) {
     }
 }
 
+static bool valid(const Password* env) { return env->slots.tick < env->length; }
+
 static void shape(const void* self, PufLayout* layout) {
     layout->obs.shape[0] = ((const Password*)self)->length;
 }
 
-static bool valid(const Password* env) { return env->slots.tick < env->length; }
-
-PUF_ENV(password, Password, .doc = "guess a fixed string; only the whole of it pays",
+PUF_ENV(password, Password, .doc = "guess a fixed bit string; only the complete one is rewarded",
         .group = "probes", .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = -1, .high = 1},

@@ -1,9 +1,9 @@
 // pong - table tennis against a scripted paddle, to 21 points.
 //
-// Lengths are units of a 96 x 72 court, speeds are units per tick of the physics; an action holds
-// for `frameskip` ticks. The agent is on the right. Where the ball meets a paddle decides its
-// angle, and each hit makes it a little faster. The opponent follows the ball at a limited speed
-// and only once it is near enough, so a slanted, quick ball beats it; it never aims.
+// Lengths are units of a 96 x 72 court, speeds are units per tick of the physics; an action lasts
+// for `frameskip` ticks. The agent is on the right. Where the ball hits a paddle decides its angle,
+// and each hit makes it a little faster. The opponent follows the ball at a limited speed, and only
+// when the ball is near enough, so a fast, slanted ball beats it; it never aims.
 #include "puf_env.h"
 
 enum {
@@ -12,7 +12,7 @@ enum {
     RADIUS = 1,  // of the ball, which collides as a square
     MARGIN = 5,  // from a side of the court to the front of its paddle
     THICKNESS = 2,
-    SPEEDUP_HITS = 10,  // hits until the ball has its full speed
+    SPEEDUP_HITS = 10,  // paddle hits until the ball has its full speed
 };
 
 enum { STAY, UP, DOWN };
@@ -31,36 +31,37 @@ typedef struct {
 static const PufField params[] = {
     PUF_PARAM_F32(Pong, paddle_size, 12, 2, HEIGHT, "length of the agent's paddle"),
     PUF_PARAM_F32(Pong, opponent_size, 12, 2, HEIGHT, "length of the opponent's paddle"),
-    PUF_PARAM_F32(Pong, paddle_speed, 1.25, 0.1, 8, "units the agent moves in a tick"),
-    PUF_PARAM_F32(Pong, opponent_speed, 0.6, 0, 8, "units the opponent moves in a tick at most"),
+    PUF_PARAM_F32(Pong, paddle_speed, 1.25, 0.1, 8, "speed of the agent in units per tick"),
+    PUF_PARAM_F32(Pong, opponent_speed, 0.6, 0, 8,
+                  "largest speed of the opponent in units per tick"),
     PUF_PARAM_F32(Pong, opponent_sight, 0.6, 0, 1,
-                  "share of the court's width from which the opponent sees the ball come"),
-    PUF_PARAM_F32(Pong, ball_speed, 1.5, 0.25, 4, "units a served ball moves in a tick"),
-    PUF_PARAM_F32(Pong, speedup, 0.5, 0, 2, "share of its speed the ball gains in 10 hits"),
+                  "share of the court's width in which the opponent reacts to the ball"),
+    PUF_PARAM_F32(Pong, ball_speed, 1.5, 0.25, 4, "speed of a served ball in units per tick"),
+    PUF_PARAM_F32(Pong, speedup, 0.5, 0, 2, "relative gain of speed after 10 hits"),
     PUF_PARAM_F32(Pong, bounce, 0.8, 0.1, 0.95,
-                  "share of the ball's speed along the paddle after a hit with its end"),
+                  "vertical share of the ball's speed after a hit at the paddle's end"),
     PUF_PARAM_I32(Pong, max_score, 21, 1, 1000, "points that win the game"),
-    PUF_PARAM_I32(Pong, frameskip, 4, 1, 16, "ticks of the physics in a step"),
+    PUF_PARAM_I32(Pong, frameskip, 4, 1, 16, "physics ticks per step"),
     PUF_PARAM_I32(Pong, max_steps, 5000, 1, 1000000, "steps before the episode is truncated"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Pong, score, "points won minus points lost: -21 to 21"),
-    PUF_METRIC(Pong, perf, "score / max_score, at least 0: 1 means 21:0"),
+    PUF_METRIC(Pong, score, "points won minus points lost"),
+    PUF_METRIC(Pong, perf, "score / max_score, at least 0"),
 };
 
 static float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
 
-// Both paddles in the middle, the ball on the centre line, to either side alike.
+// Both paddles in the middle, the ball on the centre line, equally likely to either side.
 static void serve(Pong* env) {
     PufRng* rng = &env->slots.rng;
-    float aslant = puf_rand_range(rng, -0.6f, 0.6f);
+    float slant = puf_rand_range(rng, -0.6f, 0.6f);
     float side = puf_rand_int(rng, 2) ? 1.0f : -1.0f;
     env->paddle = env->opponent = 0.5f * HEIGHT;
     env->x = 0.5f * WIDTH;
     env->y = puf_rand_range(rng, 0.25f * HEIGHT, 0.75f * HEIGHT);
-    env->vx = side * sqrtf(1 - aslant * aslant) * env->ball_speed;
-    env->vy = aslant * env->ball_speed;
+    env->vx = side * sqrtf(1 - slant * slant) * env->ball_speed;
+    env->vy = slant * env->ball_speed;
 }
 
 static float full_speed(const Pong* env) { return env->ball_speed * (1 + env->speedup); }
@@ -71,7 +72,7 @@ static void reset(Pong* env) {
     serve(env);
 }
 
-// Follows the ball once it comes near, else goes back to the middle.
+// Follows the ball when it is near, else returns to the middle.
 static void move_opponent(Pong* env) {
     bool seen = env->vx < 0 && env->x <= env->opponent_sight * WIDTH;
     float target = seen ? env->y : 0.5f * HEIGHT, half = 0.5f * env->opponent_size;
@@ -79,7 +80,7 @@ static void move_opponent(Pong* env) {
     env->opponent = clamp(env->opponent + move, half, HEIGHT - half);
 }
 
-// Height of the ball after it has moved by `distance` between the walls, which mirror it.
+// Height of the ball after it moves by `distance` between the walls, which reflect it.
 static float bounced(float y, float distance) {
     y += distance;
     if (y < RADIUS) y = 2 * RADIUS - y;
@@ -87,7 +88,7 @@ static float bounced(float y, float distance) {
     return y;
 }
 
-// Sends the ball back from a paddle that has its middle at `middle`, if it is met at all.
+// Returns the ball from a paddle whose middle is at `middle`; false if the paddle misses it.
 static bool hit(Pong* env, float y, float middle, float size) {
     float reach = 0.5f * size + RADIUS, offset = y - middle;
     if (fabsf(offset) > reach) return false;
@@ -102,7 +103,7 @@ static bool hit(Pong* env, float y, float middle, float size) {
     return true;
 }
 
-// One tick of the ball. It meets a paddle where its path crosses the line in front of it.
+// One tick of the ball. It can hit a paddle where its path crosses the line in front of it.
 static void move_ball(Pong* env) {
     const float line = env->vx > 0 ? WIDTH - MARGIN - RADIUS : MARGIN + RADIUS;
     float x = env->x + env->vx;
@@ -145,15 +146,6 @@ static PufStatus step(Pong* env) {
     return env->slots.tick >= env->max_steps ? PUF_TRUNCATED : PUF_RUNNING;
 }
 
-static bool valid(const Pong* env) {
-    const float fastest = 1.001f * full_speed(env);
-    return env->max_speed == full_speed(env) && env->won >= 0 && env->won < env->max_score &&
-           env->lost >= 0 && env->lost < env->max_score && puf_within(env->paddle, 0, HEIGHT) &&
-           puf_within(env->opponent, 0, HEIGHT) && puf_within(env->x, 0, WIDTH) &&
-           puf_within(env->y, 0, HEIGHT) && puf_within(env->vx, -fastest, fastest) &&
-           puf_within(env->vy, -fastest, fastest);
-}
-
 static void observe(const Pong* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
     obs[0] = env->paddle * (2.0f / HEIGHT) - 1;
@@ -184,13 +176,22 @@ static void render(const Pong* env, PufCanvas* canvas) {
     puf_rect(canvas, (WIDTH - MARGIN) * scale,
              wall + (env->paddle - 0.5f * env->paddle_size) * scale, THICKNESS * scale,
              env->paddle_size * scale, PUF_GREEN);
-    for (int32_t i = 4; i >= 0; i--) {  // the ball with a tail of where it comes from
+    for (int32_t i = 4; i >= 0; i--) {  // the ball, with a tail that shows its velocity
         float back = 0.8f * (float)i;
         float y = clamp(env->y - back * env->vy, RADIUS, HEIGHT - RADIUS);
         puf_circle(canvas, (env->x - back * env->vx) * scale, wall + y * scale,
                    RADIUS * scale * (1 - 0.15f * (float)i),
                    i ? puf_blend(PUF_INK, PUF_PAPER, 0.5f - 0.1f * (float)i) : PUF_WHITE);
     }
+}
+
+static bool valid(const Pong* env) {
+    const float fastest = 1.001f * full_speed(env);
+    return env->max_speed == full_speed(env) && env->won >= 0 && env->won < env->max_score &&
+           env->lost >= 0 && env->lost < env->max_score && puf_within(env->paddle, 0, HEIGHT) &&
+           puf_within(env->opponent, 0, HEIGHT) && puf_within(env->x, 0, WIDTH) &&
+           puf_within(env->y, 0, HEIGHT) && puf_within(env->vx, -fastest, fastest) &&
+           puf_within(env->vy, -fastest, fastest);
 }
 
 PUF_ENV(pong, Pong, .doc = "win at table tennis against a scripted paddle", .group = "arcade",

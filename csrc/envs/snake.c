@@ -1,44 +1,45 @@
-// snake - many snakes on one board: eat, grow, and run into nothing.
+// snake - many snakes on one board: eat, grow, and avoid collisions.
 //
 // One tick, for all snakes at once:
 // 1. Each snake turns to the direction of its action (0 up, 1 right, 2 down, 3 left); an action
-//    against its own neck is ignored. Its tail leaves its cell, unless the snake has still to grow.
-// 2. Heads move. A head dies in a wall, in any body (a cell that a tail just left is free), and
-// when
-//    two heads enter one cell: both die, and the food of that cell stays.
-// 3. A head on food grows its snake by one, from the next tick on, up to `max_length`.
-// 4. The dead leave the board, or turn into food with `leave_corpse`. That ends their own episode;
-//    they start anew on a random empty cell at once. A snake that finds none waits, masked.
-//    Then food is put on random empty cells until there are `num_food` again.
-// A new snake is one cell that unfolds to its length as it moves.
+//    towards its own neck is ignored. Its tail leaves its cell, unless the snake is still growing.
+// 2. Heads move. A head dies in a wall and in any body (a cell that a tail has just left is free).
+//    Heads that enter the same cell all die, and food in that cell stays.
+// 3. A head on food makes its snake one cell longer, from the next tick on, up to `max_length`.
+// 4. Dead snakes leave the board, or become food with `leave_corpse`. Their own episode ends, and
+// they
+//    restart at once on a random empty cell. A snake that finds no empty cell waits, masked out.
+//    Then food is placed on random empty cells until there is `num_food` again.
+// A new snake occupies one cell and unfolds to its length as it moves.
 //
-// What a snake sees is the square of 2 x vision + 1 cells around its head, in codes:
-//     0 food, 1 empty, 2 wall, 3 head of another, 4 body of another, 5 own body, 6 own head.
-// Codes rise from good to deadly, so that even a linear layer can tell them apart. With
-// `obs = planes` it is five 0/1 planes of the same window: food, wall, heads, bodies, own body.
+// A snake observes the square of 2 x vision + 1 cells around its head, as codes:
+//     0 food, 1 empty, 2 wall, 3 another's head, 4 another's body, 5 own body, 6 own head.
+// Codes are ordered from good to deadly, so that even a linear layer can use them. With
+// `obs = planes` the observation is five 0/1 planes of the same window: food, wall, heads, bodies,
+// own body.
 #include "puf_env.h"
 
-// What a cell of the board holds; OWN and SELF exist in windows only. Snake k's body is BODY + k.
+// Contents of a board cell; OWN and SELF exist in windows only. The body of snake k is BODY + k.
 enum { FOOD, EMPTY, WALL, HEAD, BODY, OWN, SELF, NUM_PLANES = 5 };
 enum { OBS_WINDOW, OBS_PLANES };
 enum { MAX_SIDE = 200, MAX_AGENTS = 252, MAX_VISION = 10, NUM_TRIES = 32, LANES = 16 };
 
-// How a tick went for a snake. MET and MET_ON_FOOD: its head entered the cell of another head.
+// The result of a tick for a snake. MET, MET_ON_FOOD: another head entered the same cell.
 enum { MOVED, ATE, CRASHED, MET, MET_ON_FOOD };
 
 typedef struct {
-    uint16_t head;      // index of the head cell in the snake's ring, counted on without end
+    uint16_t head;      // index of the head cell in the snake's ring; wraps
     uint16_t size;      // cells on the board; 0 while it waits for an empty cell
-    uint16_t length;    // cells once it has unfolded
+    uint16_t length;    // cells after it has unfolded
     uint8_t direction;  // of its last move
     uint8_t fate;
 } Snake;
 
-// The arena holds snakes [num_agents], their rings of cells [num_agents, capacity] and the board,
-// which has a wall of `vision` cells around it, so that no window ever leaves it.
+// The arena holds the snakes [num_agents], their rings of cells [num_agents, capacity] and the
+// board, which has a wall of `vision` cells around it, so that every window lies inside it.
 typedef struct {
     PufSlots slots;
-    int32_t food;  // on the board
+    int32_t food;  // number of food cells on the board
     float score, perf;
     int32_t width, height, num_agents, num_food, vision, initial_length, max_length, target_length;
     int32_t max_steps, leave_corpse, obs;
@@ -46,24 +47,25 @@ typedef struct {
 } Arena;
 
 static const PufField params[] = {
-    PUF_PARAM_I32(Arena, width, 40, 8, MAX_SIDE, "cells of the board from left to right"),
-    PUF_PARAM_I32(Arena, height, 40, 8, MAX_SIDE, "cells of the board from top to bottom"),
+    PUF_PARAM_I32(Arena, width, 40, 8, MAX_SIDE, "width of the board in cells"),
+    PUF_PARAM_I32(Arena, height, 40, 8, MAX_SIDE, "height of the board in cells"),
     PUF_PARAM_I32(Arena, num_agents, 16, 1, MAX_AGENTS, "snakes on one board"),
-    PUF_PARAM_I32(Arena, num_food, 48, 1, 20000, "food on the board; at most what finds room"),
+    PUF_PARAM_I32(Arena, num_food, 48, 1, 20000, "food on the board, as far as there is room"),
     PUF_PARAM_I32(Arena, vision, 5, 1, MAX_VISION, "cells seen to each side of the head"),
-    PUF_PARAM_I32(Arena, initial_length, 3, 2, 1000, "of a new snake; at most max_length"),
-    PUF_PARAM_I32(Arena, max_length, 64, 2, 1000, "at which a snake grows no more"),
-    PUF_PARAM_I32(Arena, target_length, 24, 2, 1000, "at which perf is 1"),
-    PUF_PARAM_I32(Arena, max_steps, 1024, 1, 1000000, "steps before the board is truncated"),
-    PUF_PARAM_I32(Arena, leave_corpse, 0, 0, 1, "1: the dead turn into food"),
-    PUF_PARAM_CHOICE(Arena, obs, OBS_WINDOW, 2, "window|planes", "codes, or a plane for each code"),
-    PUF_PARAM_F32(Arena, reward_food, 0.2, -10, 10, "for eating"),
-    PUF_PARAM_F32(Arena, reward_death, -1, -10, 10, "for dying"),
+    PUF_PARAM_I32(Arena, initial_length, 3, 2, 1000, "length of a new snake, at most max_length"),
+    PUF_PARAM_I32(Arena, max_length, 64, 2, 1000, "length at which a snake stops growing"),
+    PUF_PARAM_I32(Arena, target_length, 24, 2, 1000, "length at which perf is 1"),
+    PUF_PARAM_I32(Arena, max_steps, 1024, 1, 1000000, "steps before the episode is truncated"),
+    PUF_PARAM_I32(Arena, leave_corpse, 0, 0, 1, "1: dead snakes become food"),
+    PUF_PARAM_CHOICE(Arena, obs, OBS_WINDOW, 2, "window|planes",
+                     "window: one code per cell; planes: one 0/1 plane per code"),
+    PUF_PARAM_F32(Arena, reward_food, 0.2, -10, 10, "reward for eating"),
+    PUF_PARAM_F32(Arena, reward_death, -1, -10, 10, "reward for dying"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Arena, score, "length of a snake at its end"),
-    PUF_METRIC(Arena, perf, "share of target_length reached, at most 1"),
+    PUF_METRIC(Arena, score, "length of a snake at the end of its episode"),
+    PUF_METRIC(Arena, perf, "score / target_length, at most 1"),
 };
 
 // ---- The arena ----------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ static inline size_t board_bytes(const Arena* env) {
     return (size_t)stride_of(env) * (size_t)(env->height + 2 * env->vision);
 }
 
-// Cells in a ring: the least power of two that holds the longest snake.
+// Cells in a ring: the smallest power of two that holds the longest snake.
 static inline uint32_t capacity_of(const Arena* env) {
     return 1u << (32 - __builtin_clz((uint32_t)env->max_length - 1));
 }
@@ -100,7 +102,7 @@ static inline int32_t start_length(const Arena* env) {
     return env->initial_length < env->max_length ? env->initial_length : env->max_length;
 }
 
-// A random empty cell, or 0 (a wall) when NUM_TRIES guesses found none.
+// A random empty cell, or 0 (a wall) if NUM_TRIES guesses find none.
 static int32_t guess_empty(Arena* env) {
     const uint8_t* board = board_of(env);
     for (int32_t i = 0; i < NUM_TRIES; i++) {
@@ -126,7 +128,7 @@ static void spawn(Arena* env, int32_t agent) {
 static void refill(Arena* env) {
     while (env->food < env->num_food) {
         int32_t cell = guess_empty(env);
-        if (!cell) return;  // a full board: tried again at the next tick
+        if (!cell) return;  // a full board: try again in the next tick
         board_of(env)[cell] = FOOD;
         env->food++;
     }
@@ -161,7 +163,7 @@ static void die(Arena* env, int32_t agent) {
     snake->size = 0;
 }
 
-// Tails leave, old heads become necks, rings get the cells that heads are about to enter.
+// Tails leave, old heads become necks, rings receive the cells that heads are about to enter.
 static void turn_and_leave(Arena* env) {
     const int32_t stride = stride_of(env);
     const int32_t deltas[4] = {-stride, 1, stride, -1};
@@ -183,7 +185,7 @@ static void turn_and_leave(Arena* env) {
     }
 }
 
-// Heads that entered this cell before `agent` die with it.
+// Kills `agent` and the heads that entered its cell before.
 static void meet(Arena* env, int32_t agent) {
     uint16_t cell = *cell_of(env, agent, 0);
     for (int32_t other = 0; other < agent; other++) {
@@ -200,7 +202,7 @@ static void enter(Arena* env) {
         if (!snake->size) continue;
         uint8_t* cell = &board[*cell_of(env, agent, 0)];
         snake->fate = *cell == EMPTY ? MOVED : *cell == FOOD ? ATE : CRASHED;
-        if (*cell == HEAD) meet(env, agent);  // old heads are necks by now: it came in this tick
+        if (*cell == HEAD) meet(env, agent);  // it came in this tick: old heads are necks by now
         if (snake->fate < CRASHED) *cell = HEAD;
     }
 }
@@ -227,15 +229,16 @@ static PufStatus step(Arena* env) {
     if (env->slots.tick < env->max_steps) return PUF_RUNNING;
 
     for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        if (snakes[agent].size < 2) continue;  // has not moved: it just died and was sampled then
+        if (snakes[agent].size < 2)
+            continue;  // has not moved: it has just died and was sampled then
         measure(env, (float)snakes[agent].length);
         puf_sample(&env->slots, agent);
     }
     return PUF_TRUNCATED;
 }
 
-// Whether moves lead to a snake like this one. A snake that has not moved is as `spawn` made it.
-// One that has moved unfolds by a cell in each tick, and eats no faster than that.
+// Whether play can lead to this snake. A snake that has not moved is as `spawn` created it. One
+// that has moved unfolds by one cell per tick, and eats no faster than that.
 static bool is_reachable(const Arena* env, int32_t agent) {
     const Snake* snake = &snakes_of(env)[agent];
     const int32_t start = start_length(env), lag = snake->length - snake->size;
@@ -246,8 +249,8 @@ static bool is_reachable(const Arena* env, int32_t agent) {
            snake->direction <= 3 && snake->fate < CRASHED;
 }
 
-// Whether a snake's cells are where the board says, in one line behind its head, and in no snake
-// that came before. `taken` has a flag for each cell of the board.
+// Whether a snake's cells match the board, are connected, and belong to no earlier snake. `taken`
+// has one flag per cell of the board.
 static bool is_on_board(const Arena* env, int32_t agent, bool* taken) {
     const Snake* snake = &snakes_of(env)[agent];
     const int32_t stride = stride_of(env), deltas[4] = {-stride, 1, stride, -1};
@@ -264,37 +267,13 @@ static bool is_on_board(const Arena* env, int32_t agent, bool* taken) {
     return true;
 }
 
-// Walls stand all around, every body lies in the ring of its snake and in no other place, and the
-// food is counted.
-static bool valid(const Arena* env) {
-    const uint8_t* board = board_of(env);
-    const int32_t stride = stride_of(env), edge = env->vision;
-    bool taken[(MAX_SIDE + 2 * MAX_VISION) * (MAX_SIDE + 2 * MAX_VISION)] = {0};
-    int32_t food = 0, bodies = 0, sizes = 0;
-    for (int32_t row = 0; row < env->height + 2 * edge; row++)
-        for (int32_t col = 0; col < stride; col++) {
-            const uint8_t cell = board[row * stride + col];
-            const bool inside =
-                row >= edge && row < env->height + edge && col >= edge && col < env->width + edge;
-            if (inside != (cell != WALL)) return false;
-            food += cell == FOOD;
-            bodies += cell >= HEAD;
-        }
-    for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        if (!is_reachable(env, agent) || !is_on_board(env, agent, taken)) return false;
-        sizes += snakes_of(env)[agent].size;
-    }
-    return env->slots.tick < env->max_steps && env->food == food && bodies == sizes &&
-           (env->leave_corpse || food <= env->num_food);
-}
-
 // ---- Observations -------------------------------------------------------------------------------
 
 enum { WIDE = 32 };
 typedef uint8_t Lanes __attribute__((vector_size(LANES)));
 typedef uint8_t Wide __attribute__((vector_size(WIDE)));
 
-// Codes of LANES cells: bodies become BODY, but OWN where they are the snake's own.
+// Codes of LANES cells: the snake's own body becomes OWN, other bodies become BODY.
 static inline Lanes seen(const uint8_t* cells, uint8_t own) {
     Lanes lanes;
     memcpy(&lanes, cells, LANES);
@@ -303,8 +282,9 @@ static inline Lanes seen(const uint8_t* cells, uint8_t own) {
     return lanes - mine;
 }
 
-// One window in codes, row by row in vectors. Where a row is shorter, the surplus is overwritten by
-// the next row; where the next row is too short for that, and in the last row, it is cut off.
+// One window as codes, row by row in vectors. If a row is shorter than a vector, the next row
+// overwrites the surplus; if the next row is too short for that, and in the last row, it is cut
+// off.
 static inline __attribute__((always_inline)) void look(const uint8_t* board, int32_t stride,
                                                        int32_t side, uint8_t own, uint8_t* out) {
     for (int32_t row = 0; row < side; row++, board += stride, out += side) {
@@ -332,7 +312,7 @@ static inline __attribute__((always_inline)) void look_all(const Arena* env, int
     }
 }
 
-// Parts a window into planes of 0 and 1, in vectors; the last one of a plane overlaps the one
+// Splits a window into planes of 0 and 1, in vectors; the last vector of a plane overlaps the one
 // before.
 PUF_HOT static void part(const uint8_t* window, int32_t cells, uint8_t* out) {
     static const uint8_t codes[NUM_PLANES] = {FOOD, WALL, HEAD, BODY, OWN};
@@ -370,7 +350,7 @@ static void observe(const Arena* env) {
     if (env->obs == OBS_PLANES)
         side == 11 ? part_all(env, 11) : part_all(env, side);
     else
-        side == 11 ? look_all(env, 11) : look_all(env, side);  // 11: a loop of known length
+        side == 11 ? look_all(env, 11) : look_all(env, side);  // 11: loops of constant length
 }
 
 // ---- Picture ------------------------------------------------------------------------------------
@@ -382,7 +362,7 @@ static int32_t pixels_per_cell(const Arena* env) {
     return pixels > 40 ? 40 : pixels;
 }
 
-// Hues a golden angle apart: neighbours in number differ in colour.
+// Hues a golden angle apart, so that consecutive snakes differ in colour.
 static uint32_t snake_color(int32_t agent) {
     float hue = fmodf(0.33f + 0.618034f * (float)agent, 1) * 6;
     uint32_t color = 0;
@@ -412,7 +392,7 @@ static void draw_snake(const Arena* env, PufCanvas* canvas, int32_t agent) {
     for (int32_t i = snake->size - 1; i > 0; i--) {
         Point from = centre_of(env, *cell_of(env, agent, i));
         Point to = centre_of(env, *cell_of(env, agent, i - 1));
-        float left = (float)(snake->size - i);  // the last few cells taper
+        float left = (float)(snake->size - i);  // the tail tapers
         float thickness = pixels * fminf(0.78f, 0.3f + 0.12f * left);
         puf_line(canvas, from.x, from.y, to.x, to.y, thickness, i % 4 < 2 ? color : shade);
     }
@@ -458,6 +438,30 @@ static void render(const Arena* env, PufCanvas* canvas) {
     }
     puf_textf(canvas, FRAME + 2, 8, 2, PUF_PAPER, "LONGEST %d  MEAN %.1f  STEP %d", (int)longest,
               num_present ? (double)(sum / (float)num_present) : 0.0, (int)env->slots.tick);
+}
+
+// The board is surrounded by walls, every body cell is in the ring of its snake and nowhere else,
+// and `food` is the number of food cells.
+static bool valid(const Arena* env) {
+    const uint8_t* board = board_of(env);
+    const int32_t stride = stride_of(env), edge = env->vision;
+    bool taken[(MAX_SIDE + 2 * MAX_VISION) * (MAX_SIDE + 2 * MAX_VISION)] = {0};
+    int32_t food = 0, bodies = 0, sizes = 0;
+    for (int32_t row = 0; row < env->height + 2 * edge; row++)
+        for (int32_t col = 0; col < stride; col++) {
+            const uint8_t cell = board[row * stride + col];
+            const bool inside =
+                row >= edge && row < env->height + edge && col >= edge && col < env->width + edge;
+            if (inside != (cell != WALL)) return false;
+            food += cell == FOOD;
+            bodies += cell >= HEAD;
+        }
+    for (int32_t agent = 0; agent < env->num_agents; agent++) {
+        if (!is_reachable(env, agent) || !is_on_board(env, agent, taken)) return false;
+        sizes += snakes_of(env)[agent].size;
+    }
+    return env->slots.tick < env->max_steps && env->food == food && bodies == sizes &&
+           (env->leave_corpse || food <= env->num_food);
 }
 
 static void shape(const void* self, PufLayout* layout) {

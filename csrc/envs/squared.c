@@ -1,5 +1,5 @@
 // squared - visit every target on the border of a grid, starting from its centre. A first test of
-// any trainer: dense enough to learn in seconds, and only a full tour scores 1.
+// any trainer: it learns in seconds, and only a complete tour scores 1.
 #include "puf_env.h"
 
 typedef struct {
@@ -13,13 +13,15 @@ enum { EMPTY = 0, AGENT = 1, TARGET = 2 };
 
 static const PufField params[] = {
     PUF_PARAM_I32(Squared, distance, 3, 1, 15, "cells from the centre to the border"),
-    PUF_PARAM_I32(Squared, num_targets, 4, 1, 120, "targets; at most one for each border cell"),
-    PUF_PARAM_I32(Squared, max_steps, 0, 0, 100000, "steps allowed; 0: 8 x distance x targets"),
+    PUF_PARAM_I32(Squared, num_targets, 4, 1, 120,
+                  "number of targets, at most one per border cell"),
+    PUF_PARAM_I32(Squared, max_steps, 0, 0, 100000,
+                  "steps before the episode is truncated; 0: 8 x distance x targets"),
 };
 
 static const PufField metrics[] = {
     PUF_METRIC(Squared, score, "targets visited"),
-    PUF_METRIC(Squared, perf, "share of the targets visited"),
+    PUF_METRIC(Squared, perf, "share of targets visited"),
 };
 
 static int32_t side(const Squared* env) { return 2 * env->distance + 1; }
@@ -43,7 +45,7 @@ static void reset(Squared* env) {
     memset(board, EMPTY, (size_t)(side(env) * side(env)));
     env->row = env->col = env->distance;
     env->hit = 0;
-    // Floyd's sample without replacement: distinct border cells, each set equally likely.
+    // Floyd's sampling without replacement: distinct border cells, each set equally likely.
     int32_t border = 8 * env->distance;
     for (int32_t k = border - targets(env); k < border; k++) {
         int32_t cell = border_cell(env, puf_rand_int(&env->slots.rng, k + 1));
@@ -74,17 +76,6 @@ static PufStatus step(Squared* env) {
     return env->slots.tick >= allowed ? PUF_TRUNCATED : PUF_RUNNING;
 }
 
-static bool valid(const Squared* env) {
-    const uint8_t* board = PUF_ARENA((Squared*)env);
-    int32_t n = side(env), left = 0;
-    for (int32_t i = 0; i < n * n; i++) {
-        if (board[i] != EMPTY && board[i] != TARGET) return false;
-        left += board[i] == TARGET;
-    }
-    return env->row >= 0 && env->row < n && env->col >= 0 && env->col < n && left > 0 &&
-           env->hit == targets(env) - left;
-}
-
 static void observe(const Squared* env) {
     uint8_t* obs = puf_obs_u8(&env->slots, 0);
     int32_t n = side(env);
@@ -107,6 +98,17 @@ static void render(const Squared* env, PufCanvas* canvas) {
     float x = ((float)env->col + 0.5f) * cell, y = ((float)env->row + 0.5f) * cell;
     puf_circle(canvas, x, y, 0.38f * cell, PUF_CYAN);
     puf_textf(canvas, 6, 6, 2, PUF_PAPER, "%d/%d", (int)env->hit, (int)targets(env));
+}
+
+static bool valid(const Squared* env) {
+    const uint8_t* board = PUF_ARENA((Squared*)env);
+    int32_t n = side(env), left = 0;
+    for (int32_t i = 0; i < n * n; i++) {
+        if (board[i] != EMPTY && board[i] != TARGET) return false;
+        left += board[i] == TARGET;
+    }
+    return env->row >= 0 && env->row < n && env->col >= 0 && env->col < n && left > 0 &&
+           env->hit == targets(env) - left;
 }
 
 static void shape(const void* self, PufLayout* layout) {

@@ -1,34 +1,34 @@
-// stochastic - choose one of two actions again and again, so that in the end a given share of the
-// choices was action 1. The observation never changes, not even with time, so a policy without
-// memory cannot take turns: it must be random, with the given odds. A trainer whose policy
-// collapses to its likelier action, or that acts greedily, fails.
+// stochastic - choose one of two actions repeatedly, so that a given share of the choices is
+// action 1. The observation never changes, so a policy without recurrent state cannot alternate: it
+// must be random, with the given odds. A trainer whose policy collapses to its likelier action
+// fails.
 //
-// With odds p, episodes of n steps and a share s of ones, the one reward at the end is
+// With odds p, episodes of n steps and a share s of ones, the only reward, at the end, is
 //     1 - ((s - p) / max(p, 1 - p))^2.
 // A policy that takes action 1 with probability q gets s with mean q and variance q (1 - q) / n, so
-// the mean reward is largest at q = (p - 1 / 2n) / (1 - 1 / n): at p, but for the length's sake.
-// perf is the same curve, steeper: 0 for the best policy that is not random, and for any worse.
+// the mean reward is largest at q = (p - 1 / 2n) / (1 - 1 / n), close to p. perf is the same curve,
+// steeper: 0 for the best deterministic policy and for any worse one.
 #include "puf_env.h"
 
 typedef struct {
     PufSlots slots;
-    int32_t ones;  // times action 1 was chosen
+    int32_t ones;  // number of choices of action 1
     float score, perf;
     float odds;
     int32_t length;
 } Stochastic;
 
 static const PufField params[] = {
-    PUF_PARAM_F32(Stochastic, odds, 0.75, 0.01, 0.99, "share of the choices that shall be 1"),
+    PUF_PARAM_F32(Stochastic, odds, 0.75, 0.01, 0.99, "wanted share of action 1"),
     PUF_PARAM_I32(Stochastic, length, 100, 1, 100000, "choices in an episode"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(Stochastic, score, "share of the choices that were 1"),
+    PUF_METRIC(Stochastic, score, "share of action 1"),
     PUF_METRIC(
         Stochastic, perf,
-        "1 - the square of how far the share is from the odds, where the best policy that is "
-        "not random is 1 away; at least 0"),
+        "1 - squared distance of the share from the odds, in units of the distance of the best "
+        "deterministic policy; at least 0"),
 };
 
 static float matched(float error, float unit) { return 1 - error * error / (unit * unit); }
@@ -47,8 +47,7 @@ static PufStatus step(Stochastic* env) {
 
 static void observe(const Stochastic* env) { puf_obs_f32(&env->slots, 0)[0] = 1; }
 
-// A pair of scales with a bowl for each action. The beam is level when their numbers stand as the
-// odds ask for.
+// A pair of scales with a bowl for each action. The beam is level when the choices match the odds.
 static void render(const Stochastic* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const int32_t tick = env->slots.tick, zeros = tick - env->ones;
@@ -88,7 +87,7 @@ static bool valid(const Stochastic* env) {
     return env->slots.tick < env->length && env->ones >= 0 && env->ones <= env->slots.tick;
 }
 
-PUF_ENV(stochastic, Stochastic, .doc = "act at random with given odds", .group = "probes",
+PUF_ENV(stochastic, Stochastic, .doc = "choose at random with given odds", .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(2),

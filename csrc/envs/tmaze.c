@@ -1,12 +1,12 @@
-// tmaze - a sign at the start says left or right; the turn comes at the end of a corridor, where
+// tmaze - a sign at the start points left or right; the junction is at the end of a corridor, where
 // the sign is out of sight. After Bakker 2001, "Reinforcement Learning with Long Short-Term
 // Memory".
 //
-// Actions: 0 forward, 1 left, 2 right. At the start and in the corridor only forward moves; at the
-// junction only a turn does, and it ends the episode: the right one earns 1, the wrong one nothing.
-// Four bytes are seen: sign left, sign right, corridor, junction. What a policy sees in the
-// corridor and at the junction is the same for both signs, so without memory half of its turns are
-// wrong.
+// Actions: 0 forward, 1 left, 2 right. At the start and in the corridor only forward moves the
+// agent; at the junction only a turn does, and it ends the episode: the correct turn earns 1, the
+// wrong one 0. The observation has four bytes: sign left, sign right, corridor, junction. The
+// corridor and the junction look the same for both signs, so without recurrent state half of the
+// turns are wrong.
 #include "puf_env.h"
 
 enum { FORWARD, LEFT, RIGHT };
@@ -22,13 +22,13 @@ typedef struct {
 static const PufField params[] = {
     PUF_PARAM_I32(TMaze, length, 6, 0, 10000, "cells of the corridor between sign and junction"),
     PUF_PARAM_I32(TMaze, max_steps, 0, 0, 1000000,
-                  "steps before the episode is cut; 0: 4 x length + 8"),
+                  "steps before the episode is truncated; 0: 4 x length + 8"),
 };
 
 static const PufField metrics[] = {
-    PUF_METRIC(TMaze, score, "1 for the right turn, else 0"),
-    PUF_METRIC(TMaze, perf, "1 for the right turn, else 0: the share of episodes that end with it"),
-    PUF_METRIC(TMaze, turned, "1 for either turn: the share of episodes that end with one"),
+    PUF_METRIC(TMaze, score, "1 for the correct turn, else 0"),
+    PUF_METRIC(TMaze, perf, "1 for the correct turn, else 0"),
+    PUF_METRIC(TMaze, turned, "1 for either turn, else 0"),
 };
 
 static void reset(TMaze* env) {
@@ -56,8 +56,8 @@ static void observe(const TMaze* env) {
     obs[3] = env->place > env->length;
 }
 
-// The maze from above, walked from left to right: so a turn to the left goes up. A cheese lies
-// where the sign points to, a trap opposite.
+// The maze from above, from left to right, so that a turn to the left goes up. The cheese is on the
+// side of the sign, the trap on the other.
 static void render(const TMaze* env, PufCanvas* canvas) {
     const float width = (float)canvas->width, height = (float)canvas->height;
     const float cells = (float)env->length + 2, side = fminf(0.94f * width / cells, 0.28f * height);
@@ -79,7 +79,7 @@ static void render(const TMaze* env, PufCanvas* canvas) {
     puf_circle(canvas, gx - 0.3f * r, gy + 0.2f * r, 0.1f * r, PUF_ORANGE);
     puf_line(canvas, gx - 0.5f * r, ty - 0.5f * r, gx + 0.5f * r, ty + 0.5f * r, 0.2f * r, PUF_RED);
     puf_line(canvas, gx - 0.5f * r, ty + 0.5f * r, gx + 0.5f * r, ty - 0.5f * r, 0.2f * r, PUF_RED);
-    // The sign stands beside the start: an arrow, bright while it can be seen.
+    // The sign beside the start: an arrow, bright while it is observed.
     const float sx = x0 + r, sy = mid + seen * 1.1f * side;
     const float arrow[] = {sx, sy + seen * 0.6f * r, sx - 0.6f * r, sy, sx + 0.6f * r, sy};
     const uint32_t color = env->place == 0 ? PUF_GREEN : PUF_SLATE;
@@ -101,7 +101,8 @@ static bool valid(const TMaze* env) {
            env->place <= env->length + 1;
 }
 
-PUF_ENV(tmaze, TMaze, .doc = "turn at the end as a sign at the start said", .group = "probes",
+PUF_ENV(tmaze, TMaze, .doc = "remember a sign and turn as it says at the end of a corridor",
+        .group = "probes",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {4}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(3),

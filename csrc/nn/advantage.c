@@ -6,9 +6,8 @@
 //   rho_t   = min(ratio_t, rho_clip),  c_t = min(ratio_t, c_clip),  both 1 without ratios
 //
 // next_t is 0 after a terminal, final_values_t after a truncation, else v_{t+1} (bootstrap after
-// the last step). Either end cuts the sum: A_{t+1} counts as 0. A masked step has A_t = 0, and the
-// step before it is the agent's last: unless truncated it ends like a terminal, since nothing
-// follows.
+// the last step). Both ends cut the sum: A_{t+1} counts as 0. A masked step has A_t = 0, and the
+// step before it is the agent's last one: it counts as a terminal unless it is truncated.
 #include "nn/advantage.h"
 
 #include <stddef.h>

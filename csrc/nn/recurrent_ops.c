@@ -1,37 +1,31 @@
-// cells.c - gates of LSTM and GRU cells and the scan of a MinGRU, forwards and backwards.
+// recurrent_ops.c - gates of LSTM and GRU cells and the scan of a MinGRU, forward and backward.
 //
 //   LSTM     c' = f * c + i * g,  h = o * tanh(c')     i, f, o = sigmoid, g = tanh of sums
 //   GRU      h' = (1 - z) * n + z * h                  r, z = sigmoid, n = tanh(x_n + r * h_n)
 //   MinGRU   h' = (1 - z) * h + z * n                  z = sigmoid(gate), n = the candidate itself
 //
-// One pass over memory for what takes ten in torch; the products in between are torch's.
+// One pass over memory instead of ten in torch; torch computes the matrix products in between.
 #include "nn/recurrent_ops.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
-    !defined(PUF_NO_CLONES)
-#define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HOT
-#endif
+#include "puf_hot.h"
 
-// Before loops over a row whose arrays do not overlap: the compiler cannot see that for parts of
-// one.
+// Marks a loop whose arrays do not overlap: the compiler cannot see that for parts of one array.
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// exp(x) to 2 units in the last place, without a branch, so that loops over it become vectors:
-// x = n * log(2) + r, exp(r) by the polynomial of Cephes, and n goes into the exponent's bits.
-// Beyond +-87 it stays what it is there; nan stays nan.
+// exp(x) to 2 units in the last place, without branches, so that loops over it vectorize:
+// x = n * log(2) + r; exp(r) is the polynomial of Cephes, and n goes into the exponent's bits.
+// The argument is clamped to +-87; nan stays nan.
 static inline float exp_f32(float x) {
     float y = x > -87.0f ? x : -87.0f;
     y = y < 87.0f ? y : 87.0f;
-    const float n = (y * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounds to whole numbers
+    const float n = (y * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounds to an integer
     const float r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -49,9 +43,9 @@ static inline float exp_f32(float x) {
 static inline float sigmoid(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
 static inline float tanh_f32(float x) { return 2.0f / (1.0f + exp_f32(-2.0f * x)) - 1.0f; }
 
-HOT void puf_lstm_forward(int32_t rows, int32_t width, float* gates, const float* cell,
-                          const float* kept, float* hidden, float* next_hidden, float* next_cell,
-                          float* squashed) {
+PUF_HOT void puf_lstm_forward(int32_t rows, int32_t width, float* gates, const float* cell,
+                              const float* kept, float* hidden, float* next_hidden,
+                              float* next_cell, float* tanh_cell) {
     const size_t w = (size_t)width;
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
@@ -67,8 +61,8 @@ HOT void puf_lstm_forward(int32_t rows, int32_t width, float* gates, const float
             o[k] = sigmoid(o[k]);
             after[k] = f[k] * before[k] + i[k] * g[k];
         }
-        if (squashed) {
-            float* s = squashed + at;
+        if (tanh_cell) {
+            float* s = tanh_cell + at;
             INDEPENDENT
             for (size_t k = 0; k < w; k++) {
                 s[k] = tanh_f32(after[k]);
@@ -91,20 +85,20 @@ HOT void puf_lstm_forward(int32_t rows, int32_t width, float* gates, const float
     }
 }
 
-HOT void puf_lstm_backward(int32_t rows, int32_t width, const float* gates, const float* cell,
-                           const float* squashed, const float* kept, const float* of_output,
-                           const float* of_hidden, float* of_cell, float* of_gates) {
+PUF_HOT void puf_lstm_backward(int32_t rows, int32_t width, const float* gates, const float* cell,
+                               const float* tanh_cell, const float* kept, const float* grad_output,
+                               const float* grad_hidden, float* grad_cell, float* grad_gates) {
     const size_t w = (size_t)width;
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
         const float keep = kept ? kept[row] : 1.0f;
         const float* i = gates + 4 * at;
         const float *f = i + w, *g = f + w, *o = g + w;
-        float* di = of_gates + 4 * at;
+        float* di = grad_gates + 4 * at;
         float *df = di + w, *dg = df + w, *dh_o = dg + w;
-        const float *c = cell + at, *s = squashed + at;
-        const float *out = of_output + at, *later = of_hidden + at;
-        float* dc = of_cell + at;
+        const float *c = cell + at, *s = tanh_cell + at;
+        const float *out = grad_output + at, *later = grad_hidden + at;
+        float* dc = grad_cell + at;
         INDEPENDENT
         for (size_t k = 0; k < w; k++) {
             const float dh = out[k] + keep * later[k];
@@ -118,14 +112,14 @@ HOT void puf_lstm_backward(int32_t rows, int32_t width, const float* gates, cons
     }
 }
 
-HOT void puf_gru_forward(int32_t rows, int32_t width, const float* projected,
-                         const float* remembered, const float* hidden, const float* kept,
-                         float* gates, float* output, float* next_hidden) {
+PUF_HOT void puf_gru_forward(int32_t rows, int32_t width, const float* projected,
+                             const float* recurrent, const float* hidden, const float* kept,
+                             float* gates, float* output, float* next_hidden) {
     const size_t w = (size_t)width;
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
         const float keep = kept ? kept[row] : 1.0f;
-        const float *x = projected + 3 * at, *m = remembered + 3 * at;
+        const float *x = projected + 3 * at, *m = recurrent + 3 * at;
         const float* h = hidden + at;
         float* out = output + at;
         if (gates) {
@@ -154,19 +148,20 @@ HOT void puf_gru_forward(int32_t rows, int32_t width, const float* projected,
     }
 }
 
-HOT void puf_gru_backward(int32_t rows, int32_t width, const float* gates, const float* inner,
-                          const float* hidden, const float* kept, const float* of_output,
-                          float* of_hidden, float* of_projected, float* of_remembered) {
+PUF_HOT void puf_gru_backward(int32_t rows, int32_t width, const float* gates,
+                              const float* candidate, const float* hidden, const float* kept,
+                              const float* grad_output, float* grad_hidden, float* grad_projected,
+                              float* grad_recurrent) {
     const size_t w = (size_t)width;
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)row * w;
         const float keep = kept ? kept[row] : 1.0f;
         const float* r = gates + 3 * at;
         const float *z = r + w, *n = z + w;
-        const float *m = inner + at, *h = hidden + at;
-        const float* out = of_output + at;
-        float *later = of_hidden + at, *dx = of_projected + 3 * at;
-        float* dm = of_remembered + 3 * at;
+        const float *m = candidate + at, *h = hidden + at;
+        const float* out = grad_output + at;
+        float *later = grad_hidden + at, *dx = grad_projected + 3 * at;
+        float* dm = grad_recurrent + 3 * at;
         INDEPENDENT
         for (size_t k = 0; k < w; k++) {
             const float d = out[k] + keep * later[k];
@@ -182,9 +177,9 @@ HOT void puf_gru_backward(int32_t rows, int32_t width, const float* gates, const
     }
 }
 
-HOT void puf_mingru_forward(int32_t segments, int32_t horizon, int32_t width,
-                            const float* projected, const float* start, const uint8_t* resets,
-                            float* hidden) {
+PUF_HOT void puf_mingru_forward(int32_t segments, int32_t horizon, int32_t width,
+                                const float* projected, const float* start, const uint8_t* resets,
+                                float* hidden) {
     const size_t w = (size_t)width;
     for (int32_t s = 0; s < segments; s++) {
         const float* before = start + (size_t)s * w;
@@ -204,13 +199,13 @@ HOT void puf_mingru_forward(int32_t segments, int32_t horizon, int32_t width,
     }
 }
 
-HOT void puf_mingru_backward(int32_t segments, int32_t horizon, int32_t width,
-                             const float* projected, const float* start, const uint8_t* resets,
-                             const float* hidden, const float* of_hidden, float* of_projected,
-                             float* of_start) {
+PUF_HOT void puf_mingru_backward(int32_t segments, int32_t horizon, int32_t width,
+                                 const float* projected, const float* start, const uint8_t* resets,
+                                 const float* hidden, const float* grad_hidden,
+                                 float* grad_projected, float* grad_start) {
     const size_t w = (size_t)width;
     for (int32_t s = 0; s < segments; s++) {
-        float* later = of_start + (size_t)s * w;
+        float* later = grad_start + (size_t)s * w;
         memset(later, 0, w * sizeof *later);
         for (int32_t t = horizon - 1; t >= 0; t--) {
             const size_t cell = (size_t)s * (size_t)horizon + (size_t)t;
@@ -218,8 +213,8 @@ HOT void puf_mingru_backward(int32_t segments, int32_t horizon, int32_t width,
             const float* gate = projected + 2 * cell * w;
             const float* n = gate + w;
             const float* h = t ? hidden + (cell - 1) * w : start + (size_t)s * w;
-            const float* out = of_hidden + cell * w;
-            float* dgate = of_projected + 2 * cell * w;
+            const float* out = grad_hidden + cell * w;
+            float* dgate = grad_projected + 2 * cell * w;
             float* dn = dgate + w;
             INDEPENDENT
             for (size_t k = 0; k < w; k++) {

@@ -1,26 +1,19 @@
-// env_loop.cpp - see env_loop.h.
+// env_loop.cpp - the loop over Python envs of one agent each, without Python code in between.
 //
-// For each env it does what emulation does in Python: read the action, call `step`, check what came
-// back, write the row. Only the usual case is dealt with here. Everything else (an episode's end, a
-// row that needs a cast, a mistake) stops the loop and goes back to Python with what the env
-// returned, so that there is one place that knows what is wrong and how to say it.
-#include "python/env_loop.h"
-
-#include <nanobind/stl/vector.h>
-
+// For each env it does what the emulation layer does in Python: read the action, call `step`, check
+// the result, write the row. It handles only the usual case. Everything else (the end of an
+// episode, a row that needs a cast, a mistake) stops the loop and returns the env's result to
+// Python, so that only one place knows all checks and their messages.
 #include <cfloat>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <stdexcept>
 #include <vector>
 
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "python/bindings.h"
 
 namespace {
 
-// What an object's memory holds, for as long as this lives.
+// The memory of a Python object that supports the buffer protocol, held while this object lives.
 class Memory {
  public:
     explicit Memory(nb::handle object) {
@@ -34,7 +27,7 @@ class Memory {
     template <typename T>
     T* as(const char* format, Py_ssize_t count) const {
         if (strcmp(view_.format, format) || view_.len != count * (Py_ssize_t)sizeof(T))
-            throw std::invalid_argument("a row of the loop has another type or length");
+            throw std::invalid_argument("a buffer of the loop has the wrong type or length");
         return (T*)view_.buf;
     }
     const Py_buffer& view() const { return view_; }
@@ -43,7 +36,7 @@ class Memory {
     Py_buffer view_;
 };
 
-// Whether floats with this exponent for nan and inf have it nowhere.
+// Whether no float has the exponent that marks nan and inf.
 template <typename Bits, Bits exponent>
 bool all_finite(const void* data, Py_ssize_t count) {
     const char* values = (const char*)data;
@@ -58,11 +51,11 @@ bool all_finite(const void* data, Py_ssize_t count) {
 
 class EnvLoop {
  public:
-    // `steps` has the `step` of each env. `read` has a function for each that returns its action;
-    // where it is empty, the action is its row's index, one of `num_choices`, plus `start`.
-    // `write` has a function for each that takes its observation; where it is empty, an observation
-    // is an array like its row. `rows` are `Buffers`, `returns` and `lengths` the sums of an
-    // `EpisodeTracker`; `progress` is told which env is at work.
+    // `steps` holds the `step` of each env. `read` holds one function per env that returns its
+    // action; if empty, the action is the index in its row, one of `num_choices`, plus `start`.
+    // `write` holds one function per env that stores its observation; if empty, observations are
+    // arrays like their rows. `rows` is a `Buffers`; `returns` and `lengths` are the sums of an
+    // `EpisodeTracker`; `progress` receives the index of the env that is being stepped.
     EnvLoop(std::vector<nb::object> steps, std::vector<nb::object> read,
             std::vector<nb::object> write, nb::object rows, nb::object returns, nb::object lengths,
             nb::object progress, int32_t num_choices, long start, bool takes_four)
@@ -89,7 +82,7 @@ class EnvLoop {
         bool fits = seen.ndim >= 1 && num_envs_ && seen.shape[0] == num_envs_;
         for (const auto* each : {&read_, &write_})
             fits &= each->empty() || each->size() == steps_.size();
-        if (!fits) throw std::invalid_argument("the loop needs a row for each env");
+        if (!fits) throw std::invalid_argument("the loop needs one row per env");
         row_bytes_ = seen.len / num_envs_;
         row_items_ = row_bytes_ / seen.itemsize;
         if (!strcmp(seen.format, "f")) is_finite_ = all_finite<uint32_t, 0x7F800000>;
@@ -103,18 +96,19 @@ class EnvLoop {
         progress_ = progress_memory_.as<uint32_t>("I", 1);
     }
 
-    // Whether the loop itself stops at observations that are not finite.
+    // Whether the loop itself stops at non-finite observations.
     bool checks_finite() const { return write_.empty() && (is_finite_ || !has_floats()); }
 
-    // How many infos of the last run were not empty.
-    Py_ssize_t num_spoken() const { return num_spoken_; }
+    // Number of non-empty infos of the last run.
+    Py_ssize_t num_infos() const { return num_infos_; }
 
-    // Steps envs from `first` on and appends their infos. Returns None at the end, else the env
-    // at which it stopped and what that returned: None if it has not been stepped.
+    // Steps the envs from `first` on and appends their infos. Returns None after the last env, else
+    // the env at which it stopped and the result of its `step`, or None if it was not stepped.
     nb::object run(Py_ssize_t first, nb::list infos) {
-        if (first < 0 || first > num_envs_) throw std::invalid_argument("`first` is no env");
+        if (first < 0 || first > num_envs_)
+            throw std::invalid_argument("`first` must be the index of an env");
         if (first == 0) {
-            num_spoken_ = 0;
+            num_infos_ = 0;
             memset(rewards_, 0, (size_t)num_envs_ * sizeof *rewards_);
             memset(terminals_, 0, (size_t)num_envs_);
             memset(truncations_, 0, (size_t)num_envs_);
@@ -154,7 +148,7 @@ class EnvLoop {
  private:
     bool has_floats() const { return strchr("efdg", observations_memory_.view().format[0]); }
 
-    // Returns the action as the env takes it, or null where there is none: Python then says why.
+    // Returns the action in the form the env takes, or null if it is invalid: Python then raises.
     PyObject* action_of(Py_ssize_t env) {
         if (read_.empty()) {
             uint32_t index = (uint32_t)actions_[env];  // negative ones become huge
@@ -162,11 +156,11 @@ class EnvLoop {
             return PyLong_FromLong((long)index + start_);
         }
         PyObject* action = PyObject_CallNoArgs(read_[(size_t)env].ptr());
-        if (!action) forgive();
+        if (!action) clear_error();
         return action;
     }
 
-    // Writes what `step` returned into the rows; false where that is not the usual.
+    // Writes the result of `step` into the rows; false if it is not the usual case.
     bool take(Py_ssize_t env, PyObject* result, PyObject* infos) {
         if (!PyTuple_CheckExact(result)) return false;
         Py_ssize_t size = PyTuple_Size(result);
@@ -179,7 +173,7 @@ class EnvLoop {
         if (!read_reward(PyTuple_GetItem(result, 1), &reward)) return false;
         if (!write_observation(env, PyTuple_GetItem(result, 0))) return false;
         rewards_[env] = (float)reward;
-        num_spoken_ += PyDict_Size(info) != 0;
+        num_infos_ += PyDict_Size(info) != 0;
         if (PyList_Append(infos, info)) throw nb::python_error();
         return true;
     }
@@ -187,12 +181,12 @@ class EnvLoop {
     bool is_false(PyObject* flag) const { return flag == Py_False || flag == numpy_false_.ptr(); }
 
     bool read_reward(PyObject* given, double* reward) const {
-        if (PyFloat_Check(given)) {  // numpy's float64 is one
+        if (PyFloat_Check(given)) {  // includes numpy's float64
             *reward = PyFloat_AsDouble(given);
         } else if (PyLong_CheckExact(given) || (PyObject*)Py_TYPE(given) == float32_type_.ptr()) {
             *reward = PyFloat_AsDouble(given);
-            if (*reward == -1.0 && PyErr_Occurred()) {  // an int beyond all floats
-                forgive();
+            if (*reward == -1.0 && PyErr_Occurred()) {  // an int beyond the range of floats
+                clear_error();
                 return false;
             }
         } else {
@@ -205,7 +199,7 @@ class EnvLoop {
         if (!write_.empty()) {
             PyObject* done = PyObject_CallOneArg(write_[(size_t)env].ptr(), given);
             if (!done) {
-                forgive();
+                clear_error();
                 return false;
             }
             Py_DECREF(done);
@@ -214,7 +208,7 @@ class EnvLoop {
         if ((PyObject*)Py_TYPE(given) != array_type_.ptr()) return false;
         Py_buffer view;
         if (PyObject_GetBuffer(given, &view, PyBUF_FORMAT | PyBUF_STRIDES)) {
-            forgive();
+            clear_error();
             return false;
         }
         const Py_buffer& rows = observations_memory_.view();
@@ -228,8 +222,8 @@ class EnvLoop {
         return is_usual;
     }
 
-    // Forgets an error that Python is about to meet again, and to word; not a Ctrl-C.
-    static void forgive() {
+    // Clears an error that the Python path will raise again with its own message, but not a Ctrl-C.
+    static void clear_error() {
         if (!PyErr_ExceptionMatches(PyExc_Exception)) throw nb::python_error();
         PyErr_Clear();
     }
@@ -241,7 +235,7 @@ class EnvLoop {
     long start_;
     bool takes_four_;
     nb::object array_type_, numpy_false_, float32_type_;
-    Py_ssize_t num_envs_ = 0, row_bytes_ = 0, row_items_ = 0, num_spoken_ = 0;
+    Py_ssize_t num_envs_ = 0, row_bytes_ = 0, row_items_ = 0, num_infos_ = 0;
     bool (*is_finite_)(const void*, Py_ssize_t) = nullptr;
     const int32_t* actions_ = nullptr;
     float* rewards_;
@@ -263,6 +257,6 @@ void bind_env_loop(nb::module_& module) {
              "steps"_a, "read"_a, "write"_a, "rows"_a, "returns"_a, "lengths"_a, "progress"_a,
              "num_choices"_a, "start"_a, "takes_four"_a)
         .def_prop_ro("checks_finite", &EnvLoop::checks_finite)
-        .def_prop_ro("num_spoken", &EnvLoop::num_spoken)
+        .def_prop_ro("num_infos", &EnvLoop::num_infos)
         .def("run", &EnvLoop::run, "first"_a, "infos"_a);
 }

@@ -1,5 +1,6 @@
-// meeting.h - where processes of one machine wait for each other, in memory that all have mapped.
-#pragma once
+// barrier.h - a barrier for the processes of one machine, in memory that all of them map.
+#ifndef PUF_BARRIER_H
+#define PUF_BARRIER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,16 +11,16 @@ extern "C" {
 
 typedef struct PufBarrier PufBarrier;
 
-// Bytes of a meeting place for `size` processes, aligned to 64. Zeros are one where nobody has
-// been.
+// Bytes of a barrier for `size` processes, aligned to 64. Zeroed memory is a valid new barrier.
 size_t puf_barrier_bytes(int32_t size);
 
-// Says that `rank` has come to meeting number `turn` (1, 2, ...; it may wrap), and waits until all
-// have: what each of them wrote before is there then. Returns 1, or 0 where it slept for
-// `timeout_ms` or was interrupted; call it again then.
-int puf_barrier_wait(PufBarrier* meeting, int32_t rank, int32_t size, uint32_t turn, int32_t spins,
+// Marks that `rank` has reached round `round` (1, 2, ...; it may wrap), and waits until all ranks
+// have: then everything they wrote before is visible. Returns 1, or 0 after a sleep of `timeout_ms`
+// or an interrupt; the caller then calls again. Spins `spins` times before it sleeps.
+int puf_barrier_wait(PufBarrier* barrier, int32_t rank, int32_t size, uint32_t round, int32_t spins,
                      int32_t timeout_ms);
 
 #ifdef __cplusplus
 }
+#endif
 #endif

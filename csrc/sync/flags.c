@@ -1,16 +1,17 @@
 // flags.c - see flags.h.
 //
-// A side that is awake is never woken: a sleeper says so in `asleep` before its last look, and a
-// waker looks at `asleep` after its change. Both sides are sequentially consistent, so one of them
-// always sees the other. The parent sleeps for many workers at once; only the worker that completes
-// the awaited number wakes it. Workers sleep on one word, each with a bit of its own, so one system
-// call wakes any of them (and a few more where there are over 32).
+// Only sleepers are woken: a sleeper sets `asleep` before its last check, and a waker reads
+// `asleep` after its change. Both are sequentially consistent, so one of them sees the other. The
+// parent may sleep for many workers at once; only the worker that completes the awaited number
+// wakes it. Workers sleep on one word with one bit each, so that one system call wakes any set of
+// them (and a few more if there are over 32).
 //
-// Those that slept on this core are woken last: it stays theirs, as the parent is about to sleep.
-// Woken first, such a worker would be sent to another core, where the next one just was.
+// Workers that last ran on the parent's core are woken last: the parent is about to sleep, and they
+// can stay there. Woken first, such a worker would move to another core, where the next one just
+// was.
 //
-// A worker may be killed between any two of its instructions. So `turn` alone says whether it is
-// done; `finished`, which a dead worker may have left one short, says only when a look is due.
+// A worker may be killed between any two of its instructions. So only `turn` decides whether it has
+// finished; `finished`, which a dead worker may leave one too low, only schedules the next check.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE  // sched_getcpu
 #endif
@@ -26,33 +27,36 @@
 
 #include "sync/waiting.h"
 
-// A worker's cache line. `turn` and `said` change hands; `progress` is the worker's alone.
+// One worker's cache line. Only the worker writes `progress`.
 typedef struct {
-    _Alignas(64) atomic_uint turn;  // 1: the worker's, 0: the parent's
+    _Alignas(64) atomic_uint turn;  // 1: the worker may run; 0: it has finished
     atomic_uint asleep;
-    atomic_uint order;  // of its last finish among those of all workers
-    atomic_uint said;
-    atomic_uint called;  // there is something to read
-    atomic_uint core;    // of its last finish
+    atomic_uint order;  // of its last finish among all workers
+    atomic_uint status;
+    atomic_uint called;  // `life_fd` has a message
+    atomic_uint core;    // CPU on which it finished last
     atomic_uint progress;
 } Worker;
 
 struct PufFlags {
-    _Alignas(64) atomic_uint starts;   // changes with every start and call: workers sleep on it
+    _Alignas(64) atomic_uint starts;   // counts starts and calls; workers sleep on it
     _Alignas(64) atomic_uint tickets;  // finishes begun
-    atomic_uint finished;              // finishes done: the parent sleeps on it
-    atomic_uint wake_at;               // `finished` at which the parent wants to look
+    atomic_uint finished;              // finishes done; the parent sleeps on it
+    atomic_uint wake_at;               // value of `finished` at which the parent checks again
     atomic_uint asleep;
     Worker workers[];
 };
 
-// A sleeper looks for the other side's death as often as this. There is one parent, and it names
-// the dead; workers are many, and the launcher ends them anyway.
+// How often a sleeper checks whether the other side is dead. The parent checks often, because it
+// reports deaths; for the many workers it is a fallback, because the launcher ends them anyway.
 enum { PARENT_SLICE_MS = 20, WORKER_SLICE_MS = 250 };
 
-// Looks between two offers of the core to others; how long an offer takes when one accepts it; how
-// many waits sleep at once after that. And a wait that is shorter than this needs no experience.
-enum { LOOKS = 32, TAKEN_NS = 200000, RESTS = 64, FIRST_NS = 20000 };
+enum {
+    CHECKS = 32,        // spins between two calls of sched_yield
+    TAKEN_NS = 200000,  // a yield that takes longer than this gave the core to another process
+    RESTS = 64,         // waits that sleep at once after that
+    FIRST_NS = 20000,   // spin for at least this long, whatever the mean wait is
+};
 
 size_t puf_flags_bytes(int32_t num_workers) {
     return sizeof(PufFlags) + (size_t)num_workers * sizeof(Worker);
@@ -60,10 +64,10 @@ size_t puf_flags_bytes(int32_t num_workers) {
 
 // ---- Spinning -----------------------------------------------------------------------------------
 
-typedef bool (*Look)(const void* wanted);
+typedef bool (*Condition)(const void* wanted);
 
-// Looks until it sees what is wanted, for as long as that pays.
-static void spin_until(PufSpin* spin, Look is_over, const void* wanted, int64_t start) {
+// Spins until the condition holds, or until sleeping is cheaper.
+static void spin_until(PufSpin* spin, Condition is_over, const void* wanted, int64_t start) {
     if (spin->mean_ns > spin->limit_ns || !spin->limit_ns) return;
     if (spin->rests) {
         spin->rests--;
@@ -72,12 +76,12 @@ static void spin_until(PufSpin* spin, Look is_over, const void* wanted, int64_t 
     int64_t longest = 2 * spin->mean_ns + FIRST_NS;
     if (longest > spin->limit_ns) longest = spin->limit_ns;
     for (int64_t now = start; now - start < longest;) {
-        for (int32_t i = 0; i < LOOKS; i++) {
+        for (int32_t i = 0; i < CHECKS; i++) {
             if (is_over(wanted)) return;
             puf_pause();
         }
         int64_t before = now;
-        sched_yield();  // where cores are short after all, the other side may need this one
+        sched_yield();  // the other side may need this core
         now = puf_now_ns();
         if (now - before > TAKEN_NS) {
             spin->rests = RESTS;
@@ -104,13 +108,14 @@ static bool is_readable(int fd) {
     return poll(&polled, 1, 0) > 0;
 }
 
-// Sleeps on a word, for one slice at most. PUF_TURN: the caller looks again.
+// Sleeps on a word, for one slice at most. After PUF_TURN the caller checks its condition again.
 static PufWaited sleep_on(atomic_uint* word, uint32_t seen, uint32_t bits, int life_fd,
                           int32_t slice_ms, int64_t deadline) {
     int64_t slice_end = puf_now_ns() + (int64_t)slice_ms * 1000000;
     bool is_last = deadline <= slice_end;
     int result = puf_sleep_on(word, seen, bits, is_last ? deadline : slice_end);
-    if (result && is_readable(life_fd)) return PUF_SPOKEN;  // signals may come faster than slices
+    if (result && is_readable(life_fd))
+        return PUF_READABLE;  // signals may arrive faster than slices end
     if (result == EINTR) return PUF_INTERRUPTED;
     return result && is_last ? PUF_TIMEOUT : PUF_TURN;
 }
@@ -152,12 +157,12 @@ typedef struct {
     int32_t num_pending, count;
 } Awaited;
 
-static bool is_look_due(PufFlags* flags) {
+static bool is_check_due(PufFlags* flags) {
     return (int32_t)(atomic_load(&flags->finished) - atomic_load(&flags->wake_at)) >= 0;
 }
 
-// Whether `count` workers are done; if not, sets when to look again. `finished` is read before the
-// turns, so a worker that is seen done counts at most once: `wake_at` may come early, never late.
+// Whether `count` workers have finished; if not, sets `wake_at`. `finished` is read before the
+// turns, so that a finished worker counts at most once: `wake_at` may be early, never late.
 static bool are_done(const Awaited* wanted) {
     PufFlags* flags = wanted->flags;
     do {
@@ -167,13 +172,13 @@ static bool are_done(const Awaited* wanted) {
             done += !atomic_load(&flags->workers[wanted->pending[i]].turn);
         if (done >= wanted->count) return true;
         atomic_store(&flags->wake_at, finished + (uint32_t)(wanted->count - done));
-    } while (is_look_due(flags));  // a worker that finished meanwhile saw the old `wake_at`
+    } while (is_check_due(flags));  // a worker that finished meanwhile read the old `wake_at`
     return false;
 }
 
-static bool are_seen_done(const void* wanted) {
+static bool are_done_now(const void* wanted) {
     const Awaited* awaited = wanted;
-    return is_look_due(awaited->flags) && are_done(awaited);
+    return is_check_due(awaited->flags) && are_done(awaited);
 }
 
 PufWaited puf_flags_wait(PufFlags* flags, const int32_t* pending, int32_t num_pending,
@@ -181,7 +186,7 @@ PufWaited puf_flags_wait(PufFlags* flags, const int32_t* pending, int32_t num_pe
     Awaited wanted = {flags, pending, num_pending, count};
     if (are_done(&wanted)) return PUF_TURN;
     int64_t start = puf_now_ns(), deadline = deadline_of(start, timeout_ms);
-    spin_until(spin, are_seen_done, &wanted, start);
+    spin_until(spin, are_done_now, &wanted, start);
     PufWaited waited = PUF_TURN;
     atomic_store(&flags->asleep, 1);
     while (waited == PUF_TURN) {
@@ -203,7 +208,7 @@ int32_t puf_flags_ready(PufFlags* flags, const int32_t* pending, int32_t num_pen
         if (atomic_load(&w->turn)) continue;
         uint32_t order = atomic_load(&w->order);
         int32_t at = count++;
-        for (; at > 0; at--) {  // insertion: few, and nearly in order
+        for (; at > 0; at--) {  // insertion sort: few workers, nearly in order
             uint32_t before = atomic_load(&flags->workers[out[at - 1]].order);
             if ((int32_t)(order - before) >= 0) break;
             out[at] = out[at - 1];
@@ -213,8 +218,8 @@ int32_t puf_flags_ready(PufFlags* flags, const int32_t* pending, int32_t num_pen
     return count;
 }
 
-uint32_t puf_flags_said(const PufFlags* flags, int32_t worker) {
-    return atomic_load(&((PufFlags*)flags)->workers[worker].said);
+uint32_t puf_flags_status(const PufFlags* flags, int32_t worker) {
+    return atomic_load(&((PufFlags*)flags)->workers[worker].status);
 }
 
 uint32_t puf_flags_progress(const PufFlags* flags, int32_t worker) {
@@ -224,7 +229,7 @@ uint32_t puf_flags_progress(const PufFlags* flags, int32_t worker) {
 void puf_flags_revoke(PufFlags* flags, int32_t worker) {
     Worker* w = &flags->workers[worker];
     atomic_store(&w->asleep, 0);
-    atomic_store(&w->said, 0);
+    atomic_store(&w->status, 0);
     atomic_store(&w->called, 0);
     if (!atomic_load(&w->turn)) return;
     atomic_store(&w->order, atomic_fetch_add(&flags->tickets, 1));
@@ -248,9 +253,9 @@ PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int life_fd, PufS
     while (waited == PUF_TURN) {
         uint32_t seen = atomic_load(&flags->starts);
         if (atomic_load(&w->turn)) break;
-        // the call may be of a message that has been read already
+        // the message of this call may have been read already
         if (atomic_exchange(&w->called, 0) && is_readable(life_fd))
-            waited = PUF_SPOKEN;
+            waited = PUF_READABLE;
         else
             waited =
                 sleep_on(&flags->starts, seen, bit_of(worker), life_fd, WORKER_SLICE_MS, deadline);
@@ -260,14 +265,14 @@ PufWaited puf_flags_wait_turn(PufFlags* flags, int32_t worker, int life_fd, PufS
     return atomic_load(&w->turn) ? PUF_TURN : waited;
 }
 
-void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t said) {
+void puf_flags_finish(PufFlags* flags, int32_t worker, uint32_t status) {
     Worker* w = &flags->workers[worker];
-    atomic_store(&w->said, said);
+    atomic_store(&w->status, status);
     atomic_store(&w->core, this_core());
     atomic_store(&w->order, atomic_fetch_add(&flags->tickets, 1));
     atomic_store(&w->turn, 0);
     atomic_fetch_add(&flags->finished, 1);
-    if (atomic_load(&flags->asleep) && is_look_due(flags)) puf_wake(&flags->finished, PUF_ANYONE);
+    if (atomic_load(&flags->asleep) && is_check_due(flags)) puf_wake(&flags->finished, PUF_ANYONE);
 }
 
 uint32_t* puf_flags_progress_word(PufFlags* flags, int32_t worker) {

@@ -1,4 +1,4 @@
-// handover.c - see handover.h.
+// futex_baseline.c - see futex_baseline.h.
 #include "sync/futex_baseline.h"
 
 #include <stdbool.h>
@@ -15,13 +15,13 @@
 enum { LOST_SECONDS = 10, WARM_UP_TURNS = 10 };
 
 typedef struct {
-    _Alignas(64) atomic_uint turn;     // its number, from 1 on
-    _Alignas(64) atomic_uint working;  // workers that have not finished it
-} Handover;
+    _Alignas(64) atomic_uint turn;     // its number, from 1
+    _Alignas(64) atomic_uint working;  // workers still in this turn
+} Turns;
 
 static int64_t deadline(void) { return puf_now_ns() + LOST_SECONDS * (int64_t)1000000000; }
 
-static void work(Handover* shared, int64_t work_ns) {
+static void work(Turns* shared, int64_t work_ns) {
     for (uint32_t turn = 1;; turn++) {
         while (atomic_load(&shared->turn) != turn)
             puf_sleep_on(&shared->turn, turn - 1, PUF_ANYONE, deadline());
@@ -31,7 +31,7 @@ static void work(Handover* shared, int64_t work_ns) {
     }
 }
 
-static bool give_turn(Handover* shared, int32_t num_workers) {
+static bool give_turn(Turns* shared, int32_t num_workers) {
     int64_t limit = deadline();
     atomic_store(&shared->working, (uint32_t)num_workers);
     atomic_fetch_add(&shared->turn, 1);
@@ -48,7 +48,7 @@ static int compare(const void* one, const void* other) {
     return (difference > 0) - (difference < 0);
 }
 
-static int64_t median_turn(Handover* shared, int32_t num_workers, int32_t turns) {
+static int64_t median_turn(Turns* shared, int32_t num_workers, int32_t turns) {
     int64_t* taken = malloc((size_t)turns * sizeof *taken);
     int64_t median = -1;
     int32_t done = 0;
@@ -67,13 +67,14 @@ static int64_t median_turn(Handover* shared, int32_t num_workers, int32_t turns)
 
 int64_t puf_futex_baseline(int32_t num_workers, int64_t work_ns, int32_t turns) {
     pid_t* workers = calloc((size_t)num_workers, sizeof *workers);
-    Handover* shared =
+    Turns* shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     bool is_ready = workers && shared != MAP_FAILED;
     int32_t num_forked = 0;
     for (; is_ready && num_forked < num_workers; num_forked++) {
         pid_t pid = fork();
-        if (pid == 0) {  // only system calls from here on: other threads may have held a lock
+        if (pid ==
+            0) {  // only system calls from here: a lock of another thread may be held for ever
             puf_die_with_parent();
             work(shared, work_ns);
         }

@@ -1,4 +1,5 @@
-// handover.h - turns between processes that do nothing else: a yardstick for flags.c.
+// futex_baseline.h - turns of processes with bare futexes: the baseline of `puffer bench vec`,
+// which compares turns of flags.c with it.
 #ifndef PUF_FUTEX_BASELINE_H
 #define PUF_FUTEX_BASELINE_H
 
@@ -8,9 +9,9 @@
 extern "C" {
 #endif
 
-// Forks `num_workers` processes and gives each a turn, `turns` times: one futex wakes all of them,
-// each keeps its core busy for `work_ns`, the last one wakes this process. Returns the
-// nanoseconds of a median turn, or -1 where processes cannot be had or one is lost.
+// Forks `num_workers` processes and gives all of them a turn, `turns` times: one futex wakes them,
+// each keeps its core busy for `work_ns`, and the last one wakes this process. Returns the
+// nanoseconds of the median turn, or -1 if a process cannot be started or dies.
 int64_t puf_futex_baseline(int32_t num_workers, int64_t work_ns, int32_t turns);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// waiting.h - what every wait of the core is made of: a pause, a clock, and sleep on a word.
+// waiting.h - building blocks of every wait: a pause, a clock, and sleep on a word of memory.
 #ifndef PUF_WAITING_H
 #define PUF_WAITING_H
 
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #endif
 
-#define PUF_ANYONE UINT32_MAX  // the bits of a sleeper that every wake-up concerns
+#define PUF_ANYONE UINT32_MAX  // all bits: wakes, or is woken by, everyone
 
 static inline void puf_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -29,8 +29,8 @@ static inline int64_t puf_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-// Sleeps while the word is `seen`, until `deadline_ns` of the clock above or a wake-up for one of
-// `bits`. Returns ETIMEDOUT, EINTR or 0: after 0 the caller looks again, whatever ended the sleep.
+// Sleeps while the word equals `seen`, until puf_now_ns() reaches `deadline_ns` or a puf_wake for
+// one of `bits`. Returns ETIMEDOUT, EINTR or 0; after 0 the caller must check its condition again.
 static inline int puf_sleep_on(atomic_uint* word, uint32_t seen, uint32_t bits,
                                int64_t deadline_ns) {
 #if defined(__linux__)
@@ -45,7 +45,7 @@ static inline int puf_sleep_on(atomic_uint* word, uint32_t seen, uint32_t bits,
 #endif
 }
 
-// Wakes all who sleep on the word, in any process, with one of `bits`.
+// Wakes all sleepers on the word, in any process, that have one of `bits`.
 static inline void puf_wake(atomic_uint* word, uint32_t bits) {
 #if defined(__linux__)
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, bits);

@@ -25,7 +25,7 @@ typedef struct {
     size_t bytes;
 } RigRows;
 
-// Starts with a pattern that is no valid row, so that what nobody writes shows.
+// Filled with a pattern that is not a valid row, so that missing writes show.
 static inline RigRows rig_rows(size_t bytes) {
     RigRows rows = {malloc(bytes + 2 * RIG_GUARD), bytes};
     if (!rows.memory) abort();
@@ -83,6 +83,17 @@ static inline uint8_t* rig_add(Rig* rig, size_t row_bytes) {
     return rig_at(rig->rows[rig->num_rows++]);
 }
 
+static inline PufBuffers rig_buffers(const Rig* rig) {
+    return (PufBuffers){.observations = rig->obs_u8,
+                        .actions = rig->actions,
+                        .final_observations = rig->final_obs,
+                        .rewards = rig->rewards,
+                        .terminals = rig->terminals,
+                        .truncations = rig->truncations,
+                        .masks = rig->masks,
+                        .action_masks = rig->action_masks};
+}
+
 // A bound vec, not reset yet; `params` NULL: the defaults. `vec` is NULL where the core refused.
 static inline Rig rig_create_as(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
                                 bool double_buffer, const double* params) {
@@ -104,14 +115,7 @@ static inline Rig rig_create_as(const PufEnvInfo* info, int32_t num_envs, int32_
     rig.masks = rig_add(&rig, 1);
     if (rig.batch->layout.action_masks)
         rig.action_masks = rig_add(&rig, (size_t)rig.batch->mask_width);
-    PufBuffers buffers = {.observations = rig.obs_u8,
-                          .actions = rig.actions,
-                          .final_observations = rig.final_obs,
-                          .rewards = rig.rewards,
-                          .terminals = rig.terminals,
-                          .truncations = rig.truncations,
-                          .masks = rig.masks,
-                          .action_masks = rig.action_masks};
+    PufBuffers buffers = rig_buffers(&rig);
     if (puf_vec_bind(rig.vec, &buffers)) abort();
     memset(rig.actions, 0, 4 * (size_t)rig.num_slots * (size_t)rig.batch->action_words);
     return rig;
@@ -120,6 +124,50 @@ static inline Rig rig_create_as(const PufEnvInfo* info, int32_t num_envs, int32_
 static inline Rig rig_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
                              const double* params) {
     return rig_create_as(info, num_envs, num_threads, false, params);
+}
+
+typedef struct {
+    const char* name;
+    double value;
+} RigSetting;
+
+// A vec that is reset with `seed`. Params are set by name and end with {0}; others are defaults.
+static inline Rig rig_start(const PufEnvInfo* info, int32_t num_envs, uint64_t seed,
+                            const RigSetting* settings) {
+    double params[PUF_MAX_PARAMS];
+    rig_defaults(info, params);
+    for (; settings->name; settings++) {
+        int32_t i = rig_param(info, settings->name);
+        if (i < 0) abort();
+        params[i] = settings->value;
+    }
+    Rig rig = rig_create(info, num_envs, 1, params);
+    if (!rig.vec || puf_vec_reset(rig.vec, seed)) abort();
+    return rig;
+}
+// RIG_START(&puf_env_pong, 1, 0, {"frameskip", 1}, {"speedup", 0})
+#define RIG_START(info, num_envs, seed, ...) \
+    rig_start(info, num_envs, seed, (const RigSetting[]){__VA_ARGS__, {0}})
+
+// The struct of env `i`, of the env's own type.
+static inline void* rig_env(const Rig* rig, int32_t i) {
+    return rig->batch->envs + (size_t)i * rig->batch->env_bytes;
+}
+
+// Steps once with the same discrete action in every slot; for envs with one action component.
+static inline void rig_play(Rig* rig, int32_t action) {
+    for (int32_t i = 0; i < rig->num_slots; i++) rig->actions[i] = action;
+    puf_vec_step(rig->vec, NULL);
+}
+
+// Plays action 0 for two episodes; whether they are truncated at step `limit` and only there.
+static inline bool rig_truncates_at(Rig* rig, int32_t limit) {
+    bool good = true;
+    for (int32_t i = 1; i <= 2 * limit; i++) {
+        rig_play(rig, 0);
+        good = good && rig->truncations[0] == (i % limit == 0) && !rig->terminals[0];
+    }
+    return good;
 }
 
 static inline void rig_destroy(Rig* rig) {
@@ -148,20 +196,20 @@ static inline void rig_act(Rig* rig, PufRng* rng) {
     }
 }
 
-// The layout that these params give, without building anything of that size.
+static inline bool rig_refused(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
+                               const double* values, const char* named, const char* given) {
+    puf_fail(PUF_OK, "%s", "");
+    PufVec* vec = puf_vec_create(info, num_envs, num_threads, false, values);
+    const char* line = puf_last_error();
+    bool good = !vec && strstr(line, named) && strstr(line, given) && !strchr(line, '\n');
+    puf_vec_destroy(vec);
+    return good;
+}
+
+// The layout for these params, without building anything of that size.
 static inline PufLayout rig_layout(const PufEnvInfo* info, const double* params) {
-    PufLayout layout = info->layout;
-    if (!info->shape) return layout;
-    uint8_t* sample = calloc(1, info->env_bytes);
-    if (!sample) abort();
-    for (int32_t i = 0; i < info->num_params; i++) {
-        float as_float = (float)params[i];
-        int32_t as_int = info->params[i].type == PUF_PARAM_FLOAT ? 0 : (int32_t)params[i];
-        memcpy(sample + info->params[i].offset,
-               info->params[i].type == PUF_PARAM_FLOAT ? (void*)&as_float : (void*)&as_int, 4);
-    }
-    info->shape(sample, &layout);
-    free(sample);
+    PufLayout layout;
+    if (puf_layout(info, params, &layout)) abort();
     return layout;
 }
 

@@ -1,8 +1,8 @@
 """Adapters out: our environments for code written for Gymnasium, Stable-Baselines3 or PettingZoo.
 
-`to_gymnasium` and `to_sb3` take a whole vector env, with one row for each agent; `to_pettingzoo`
-and `GymnasiumEnv` take a single env. Rows are the vector env's own, step by step. All that comes
-out is a copy and belongs to the caller. Closing an adapter closes the env behind it.
+`to_gymnasium` and `to_sb3` take a vector env, with one row for each agent; `to_pettingzoo` and
+`GymnasiumEnv` take a single env. The numbers are those of the vector env, step by step. Everything
+an adapter returns is a copy and belongs to the caller. Closing an adapter closes its env.
 """
 
 from pufferlib.adapters.gymnasium import (

@@ -1,4 +1,4 @@
-"""Our envs for Gymnasium: a whole vector, or a single env."""
+"""Our envs for Gymnasium: a vector env, or a single env."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from pufferlib.adapters.rows import FRAMES_PER_SECOND, RENDER_MODE, Rows, one_env
+from pufferlib.adapters.driver import FRAMES_PER_SECOND, RENDER_MODE, VectorDriver, one_env
 from pufferlib.emulation import MASK_KEY
 from pufferlib.errors import UsageError
-from pufferlib.registry import make
-from pufferlib.spaces import (
-    flatten_action,
-)
-from pufferlib.vectorization import Batch
+from pufferlib.spaces import flatten_action
+from pufferlib.vectorization import Batch, make
 
 PRESENCE_KEY = "agent_mask"
 
@@ -28,13 +25,13 @@ def to_gymnasium(
     """Return `vecenv` as a `gymnasium.vector.VectorEnv` with same-step autoreset.
 
     Every agent counts as one env. `infos` of ended slots hold `final_obs`, `final_info` and, with
-    `statistics`, `episode`; leave the latter out for Gymnasium's own `RecordEpisodeStatistics`.
+    `statistics`, `episode`; pass False to use Gymnasium's own `RecordEpisodeStatistics`.
     """
     return GymnasiumVectorEnv(vecenv, statistics, render_mode)
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
-    """A vector env for Gymnasium; `vecenv` is the one behind it.
+    """A vector env for Gymnasium; `vecenv` is the adapted one.
 
     The observation of a slot that has ended is the first of its next episode, and its last one is
     in `infos["final_obs"]`. `infos["action_mask"]` is there where the envs have one, and
@@ -50,47 +47,47 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
     def __init__(
         self, vecenv: Any, statistics: bool = True, render_mode: str | None = RENDER_MODE
     ) -> None:
-        self._rows = Rows(vecenv)
-        self.vecenv = self._rows.vecenv
+        self._driver = VectorDriver(vecenv)
+        self.vecenv = self._driver.vecenv
         self.render_mode = _checked_mode(render_mode)
         self._statistics = statistics
-        self.num_envs = self._rows.num_slots
-        self.single_observation_space = self._rows.observation_space
-        self.single_action_space = self._rows.action_space
+        self.num_envs = self._driver.num_slots
+        self.single_observation_space = self._driver.observation_space
+        self.single_action_space = self._driver.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes everywhere; env 0 gets exactly `seed`. No `options` are known."""
+        """Start new episodes everywhere; env 0 gets exactly `seed`. There are no `options`."""
         if options and "reset_mask" in options:
             raise UsageError(
                 "`options` must not have a `reset_mask`, but got one: slots that end are reset "
                 "within the same step."
             )
-        batch = self._rows.reset(seed)
+        batch = self._driver.reset(seed)
         super().reset(seed=seed)
-        return self._rows.observation(batch.observations), self._with_masks({}, batch)
+        return self._driver.observation(batch.observations), self._with_masks({}, batch)
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Step every env with its row of `actions`."""
-        self._rows.send(actions)
-        batch = self._rows.recv()
+        self._driver.send(actions)
+        batch = self._driver.recv()
         infos: dict[str, Any] = {}
         ended = batch.terminals | batch.truncations
         finals = self.vecenv.final_observations
         for slot, info in enumerate(batch.infos):
             if ended[slot]:
-                final = self._rows.observation(finals[slot, ...])
+                final = self._driver.observation(finals[slot, ...])
                 shown = {"episode": info["episode"]} if self._shows_episode(info) else {}
                 self._add_info(infos, {"final_obs": final, "final_info": info, **shown}, slot)
             elif info:
                 self._add_info(infos, info, slot)
         return (
-            self._rows.observation(batch.observations),
+            self._driver.observation(batch.observations),
             batch.rewards.copy(),
             batch.terminals.copy(),
             batch.truncations.copy(),
@@ -101,8 +98,8 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
         return self._statistics and "episode" in info
 
     def _with_masks(self, infos: dict[str, Any], batch: Batch) -> dict[str, Any]:
-        """Add what holds for the observations just given."""
-        masks = self._rows.action_masks()
+        """Add the masks that go with the current observations."""
+        masks = self._driver.action_masks()
         if masks is not None:
             infos[MASK_KEY] = masks
             infos[f"_{MASK_KEY}"] = np.ones(self.num_envs, dtype=np.bool_)
@@ -118,15 +115,15 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
         return tuple(self.vecenv.render(env) for env in range(self.vecenv.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the vector env behind."""
+        """Close the vector env."""
         self.vecenv.close()
 
 
 class GymnasiumEnv(gymnasium.Env[Any, Any]):
-    """One env with one agent for Gymnasium; `vecenv` is the vector env of one behind it.
+    """One env with one agent for Gymnasium; `vecenv` is the adapted vector env of one.
 
-    An episode ends with its last observation, and `reset` must follow. Without a seed, it goes on
-    to the next episode; amid an episode it starts another, determined by the last seed. The info
+    After the last step of an episode, `reset` must follow. Without a seed it returns the next
+    episode; in the middle of an episode it starts another, determined by the last seed. The info
     of an episode's last step has the env's metrics; `RecordEpisodeStatistics` gives the return.
     """
 
@@ -147,32 +144,32 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
                 f'pufferlib.to_pettingzoo("{name}"), gymnasium.make_vec (a row for each agent), '
                 "or num_agents=1 where the env takes it."
             )
-        self._rows = Rows(self.vecenv)
-        self.observation_space = self._rows.observation_space
-        self.action_space = self._rows.action_space
-        self._next: Batch | None = None  # with the first observation of an episode not yet shown
+        self._driver = VectorDriver(self.vecenv)
+        self.observation_space = self._driver.observation_space
+        self.action_space = self._driver.action_space
+        self._next: Batch | None = None  # has the first observation of the next episode
         self._is_running = False
-        layout = self._rows.action_layout
+        layout = self._driver.action_layout
         self._action = np.zeros((1, *layout.shape), dtype=layout.dtype)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode. No `options` are known."""
+        """Start an episode. There are no `options`."""
         batch = self._next if seed is None else None
         if batch is None:
-            batch = self._rows.reset(seed)
+            batch = self._driver.reset(seed)
         super().reset(seed=seed)
         self._next, self._is_running = None, True
-        return self._rows.observation(batch.observations[0, ...]), self._with_mask({})
+        return self._driver.observation(batch.observations[0, ...]), self._with_mask({})
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one step."""
         if not self._is_running:
             raise UsageError("`reset` must be called before `step`: no episode is running.")
-        flatten_action(self._rows.action_layout, action, self._action[0, ...])
-        self._rows.send_rows(self._action)
-        batch = self._rows.recv()
+        flatten_action(self._driver.action_layout, action, self._action[0, ...])
+        self._driver.send_rows(self._action)
+        batch = self._driver.recv()
         terminal, truncation = bool(batch.terminals[0]), bool(batch.truncations[0])
         info = {key: value for key, value in batch.infos[0].items() if key != "episode"}
         rows = batch.observations
@@ -181,11 +178,11 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             rows = self.vecenv.final_observations
         else:
             info = self._with_mask(info)
-        observation = self._rows.observation(rows[0, ...])
+        observation = self._driver.observation(rows[0, ...])
         return observation, float(batch.rewards[0]), terminal, truncation, info
 
     def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
-        masks = self._rows.action_masks()
+        masks = self._driver.action_masks()
         return info if masks is None else {**info, MASK_KEY: masks[0]}
 
     def render(self) -> Any:
@@ -193,7 +190,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return None if self.render_mode is None else self.vecenv.render()
 
     def close(self) -> None:
-        """Close the vector env behind."""
+        """Close the vector env."""
         self.vecenv.close()
 
 
@@ -202,7 +199,7 @@ def make_gymnasium_vec(
 ) -> GymnasiumVectorEnv:
     """Make what `gymnasium.make_vec` returns for an Ocean env.
 
-    As Gymnasium's own envs it leaves episode statistics to a wrapper; `final_info` has them.
+    As with Gymnasium's own envs, a wrapper gives episode statistics; `final_info` has them too.
     """
     return to_gymnasium(make(env, num_envs, **params), statistics=False, render_mode=render_mode)
 

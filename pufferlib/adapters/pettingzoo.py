@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.adapters.rows import FRAMES_PER_SECOND, RENDER_MODE, Rows, imported, one_env
+from pufferlib.adapters.driver import (
+    FRAMES_PER_SECOND,
+    RENDER_MODE,
+    VectorDriver,
+    imported,
+    one_env,
+)
 from pufferlib.emulation import MASK_KEY, Emulated
 from pufferlib.errors import UsageError, unknown_name
-from pufferlib.spaces import (
-    Space,
-    flatten_action,
-)
+from pufferlib.spaces import Space, flatten_action
 from pufferlib.vectorization import Batch, VectorEnv
 
 if TYPE_CHECKING:
@@ -35,16 +38,16 @@ def to_pettingzoo(env: Any, **params: Any) -> ParallelEnv[Any, Any, Any]:
 
 
 class _ParallelMethods:
-    """One env with many agents for PettingZoo: what goes on top of its ParallelEnv.
+    """The methods of a ParallelEnv, mixed into PettingZoo's class when that is imported.
 
-    An agent that has ended is gone until `reset`, as PettingZoo wants it. Where its env lets it
-    begin anew at once, the slot goes on with action 0 and is not shown.
+    An agent that has ended is gone until `reset`, as PettingZoo demands. Where its env restarts it
+    at once, the slot continues with action 0 and is not shown.
     """
 
     render_mode = RENDER_MODE
 
     def __init__(self, vecenv: VectorEnv) -> None:
-        self._rows = Rows(vecenv)
+        self._driver = VectorDriver(vecenv)
         self.vecenv = vecenv
         self.metadata = {
             "name": vecenv.name or type(vecenv).__name__,
@@ -52,19 +55,19 @@ class _ParallelMethods:
             "render_fps": FRAMES_PER_SECOND,
             "is_parallelizable": True,
         }
-        slots = range(self._rows.num_slots)
-        # copies: whoever seeds the space of one agent leaves those of the others alone
-        self._observation_spaces = [copy.deepcopy(self._rows.observation_space) for _ in slots]
-        self._action_spaces = [copy.deepcopy(self._rows.action_space) for _ in slots]
+        slots = range(self._driver.num_slots)
+        # copies: seeding the space of one agent must not seed those of the others
+        self._observation_spaces = [copy.deepcopy(self._driver.observation_space) for _ in slots]
+        self._action_spaces = [copy.deepcopy(self._driver.action_space) for _ in slots]
         self._learn_ids()
         self.agents: list[Any] = []
-        self._gone: set[Any] = set()  # have ended, and stay away until reset
-        self._next: Batch | None = None  # with first observations of an episode not yet shown
+        self._gone: set[Any] = set()  # agents that have ended, until reset
+        self._next: Batch | None = None  # has the first observations of the next episode
 
     def _learn_ids(self) -> None:
-        envs = getattr(self.vecenv, "envs", None)
+        envs = self.vecenv.envs
         if envs and isinstance(envs[0], Emulated) and not envs[0].agent_ids:
-            held = self.vecenv._next_seed  # a look must not use it up
+            held = self.vecenv._next_seed  # must not be used up by this reset
             self.vecenv.reset()
             if held is not None:
                 self.vecenv.seed(held)
@@ -72,11 +75,11 @@ class _ParallelMethods:
 
     def _note_ids(self) -> None:
         ids = self.vecenv.agent_ids
-        if not ids:
-            envs = getattr(self.vecenv, "envs", None)
-            ids = getattr(envs[0], "agent_ids", None) if envs else None
+        envs = self.vecenv.envs
+        if not ids and envs and isinstance(envs[0], Emulated):
+            ids = envs[0].agent_ids
         known = list(ids or ())
-        known += [f"agent_{slot}" for slot in range(len(known), self._rows.num_slots)]
+        known += [f"agent_{slot}" for slot in range(len(known), self._driver.num_slots)]
         self.possible_agents = known
         self._slot_of = {id: slot for slot, id in enumerate(known)}
 
@@ -106,19 +109,19 @@ class _ParallelMethods:
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
-        """Start an episode of all agents. No `options` are known."""
+        """Start an episode of all agents. There are no `options`."""
         batch = self._next if seed is None else None
         if batch is None:
-            batch = self._rows.reset(seed)
+            batch = self._driver.reset(seed)
         self._next = None
         self._note_ids()
         self._gone = set()
         self.agents = [id for id, slot in self._slot_of.items() if batch.masks[slot]]
-        masks = self._rows.action_masks()
+        masks = self._driver.action_masks()
         observations, infos = {}, {}
         for id in self.agents:
             slot = self._slot_of[id]
-            observations[id] = self._rows.observation(batch.observations[slot, ...])
+            observations[id] = self._driver.observation(batch.observations[slot, ...])
             infos[id] = {} if masks is None else {MASK_KEY: masks[slot]}
         return observations, infos
 
@@ -127,8 +130,8 @@ class _ParallelMethods:
         if not self.agents:
             return {}, {}, {}, {}, {}
         present = self.vecenv.masks.copy()
-        self._rows.send_rows(self._action_rows(actions))
-        batch = self._rows.recv()
+        self._driver.send_rows(self._action_rows(actions))
+        batch = self._driver.recv()
         ended = batch.terminals | batch.truncations
         self._note_ids()
         is_over = self._is_over(batch, ended, present)
@@ -138,7 +141,7 @@ class _ParallelMethods:
                 for id, slot in self._slot_of.items()
                 if batch.masks[slot] and id not in self.agents and id not in self._gone
             ]
-        result = self._said(batch, ended, is_over)
+        result = self._step_dicts(batch, ended, is_over)
         left = {id for id in self.agents if ended[self._slot_of[id]] or is_over}
         self._gone |= left
         self.agents = [id for id in self.agents if id not in left]
@@ -146,10 +149,10 @@ class _ParallelMethods:
         return result
 
     def _is_over(self, batch: Batch, ended: NDArray[np.bool_], present: NDArray[np.bool_]) -> bool:
-        """Return whether all have begun anew in this step.
+        """Return whether a new episode of all agents began in this step.
 
-        Whoever was present has ended, and one who has ended is back. A newcomer alone is none:
-        it takes over from those who leave.
+        Then every agent that was present has ended, and one that has ended is back. A new agent
+        alone does not count: it replaces those that leave.
         """
         if not ended.any() or not (ended | ~present).all():
             return False
@@ -157,8 +160,8 @@ class _ParallelMethods:
         return any(batch.masks[self._slot_of[id]] for id in finished)
 
     def _action_rows(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
-        layout = self._rows.action_layout
-        rows = np.zeros((self._rows.num_slots, *layout.shape), dtype=layout.dtype)
+        layout = self._driver.action_layout
+        rows = np.zeros((self._driver.num_slots, *layout.shape), dtype=layout.dtype)
         for id in actions:
             self._slot(id)
         for id in self.agents:
@@ -167,19 +170,19 @@ class _ParallelMethods:
             flatten_action(layout, actions[id], rows[self._slot_of[id], ...])
         return rows
 
-    def _said(
+    def _step_dicts(
         self, batch: Batch, ended: NDArray[np.bool_], is_over: bool
     ) -> tuple[dict[Any, Any], ...]:
         """Return the five dicts of a step."""
-        finals, masks = self.vecenv.final_observations, self._rows.action_masks()
+        finals, masks = self.vecenv.final_observations, self._driver.action_masks()
         observations, rewards, terminated, truncated, infos = {}, {}, {}, {}, {}
         for id in self.agents:
             slot = self._slot_of[id]
             rows = finals if ended[slot] else batch.observations
-            observations[id] = self._rows.observation(rows[slot, ...])
+            observations[id] = self._driver.observation(rows[slot, ...])
             rewards[id] = float(batch.rewards[slot])
             terminated[id] = bool(batch.terminals[slot])
-            # who was only waiting when the episode of all ended is cut with them
+            # an agent that was only waiting when the episode ended is truncated
             truncated[id] = bool(batch.truncations[slot] or (is_over and not ended[slot]))
             infos[id] = dict(batch.infos[slot])
             if "episode" in infos[id]:  # without its time, which differs between equal runs
@@ -194,7 +197,7 @@ class _ParallelMethods:
         return self.vecenv.render()
 
     def close(self) -> None:
-        """Close the env behind."""
+        """Close the env."""
         self.vecenv.close()
 
 

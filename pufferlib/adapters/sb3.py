@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.adapters.rows import RENDER_MODE, Rows, imported
+from pufferlib.adapters.driver import RENDER_MODE, VectorDriver, imported
 from pufferlib.emulation import Emulated
 from pufferlib.errors import UsageError
 
@@ -27,7 +27,7 @@ def to_sb3(vecenv: Any) -> VecEnv:
 
 
 class _Sb3Methods:
-    """A vector env for Stable-Baselines3: what goes on top of its VecEnv."""
+    """The methods of a VecEnv, mixed into Stable-Baselines3's class when that is imported."""
 
     num_envs: int
     render_mode: str | None
@@ -35,39 +35,39 @@ class _Sb3Methods:
     _seeds: list[int | None]
 
     def __init__(self, vecenv: Any) -> None:
-        self._rows = Rows(vecenv)
-        self.vecenv = self._rows.vecenv
-        rows = self._rows
+        self._driver = VectorDriver(vecenv)
+        self.vecenv = self._driver.vecenv
+        driver = self._driver
         super().__init__(  # type: ignore[call-arg]
-            rows.num_slots, rows.observation_space, rows.action_space
+            driver.num_slots, driver.observation_space, driver.action_space
         )
 
     def reset(self) -> Any:
-        """Start new episodes everywhere; the seed that `seed` left goes to env 0."""
-        batch = self._rows.reset(self._seeds[0])
+        """Start new episodes everywhere; env 0 gets the seed given to `seed`."""
+        batch = self._driver.reset(self._seeds[0])
         self._reset_seeds()  # type: ignore[attr-defined]
         self._reset_options()  # type: ignore[attr-defined]
         self.reset_infos = [{} for _ in range(self.num_envs)]
-        return self._rows.observation(batch.observations)
+        return self._driver.observation(batch.observations)
 
     def step_async(self, actions: Any) -> None:
-        """Hand over one action for each slot."""
-        self._rows.send(actions)
+        """Send one action for each slot."""
+        self._driver.send(actions)
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
-        """Return observations, rewards, dones and infos of the step under way."""
-        batch = self._rows.recv()
+        """Return observations, rewards, dones and infos of the step in progress."""
+        batch = self._driver.recv()
         dones = batch.terminals | batch.truncations
         infos = [dict(info) for info in batch.infos]
         finals = self.vecenv.final_observations
         for slot in np.flatnonzero(dones):
-            infos[slot]["terminal_observation"] = self._rows.observation(finals[slot, ...])
+            infos[slot]["terminal_observation"] = self._driver.observation(finals[slot, ...])
             infos[slot]["TimeLimit.truncated"] = not batch.terminals[slot]
-        observations = self._rows.observation(batch.observations)
+        observations = self._driver.observation(batch.observations)
         return observations, batch.rewards.copy(), dones, infos
 
     def close(self) -> None:
-        """Close the vector env behind."""
+        """Close the vector env."""
         self.vecenv.close()
 
     def get_images(self) -> list[Any]:
@@ -92,7 +92,7 @@ class _Sb3Methods:
             if env is None:
                 raise UsageError(
                     f"`{attr_name}` must be set in Python envs, but `{self.vecenv.name}` has none "
-                    f"here. Try pufferlib.make(..., {attr_name}=...)."
+                    f"in this process. Try pufferlib.make(..., {attr_name}=...)."
                 )
             setattr(env, attr_name, value)
 
@@ -106,7 +106,7 @@ class _Sb3Methods:
         return [method(*method_args, **method_kwargs) for method in found]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Return whether the env of each slot stands within a Gymnasium wrapper of this class."""
+        """Return whether the env of each slot is wrapped by this Gymnasium wrapper."""
         is_wrapped = import_module("stable_baselines3.common.env_util").is_wrapped
         envs = [self._env(slot) for slot in self._slots(indices)]
         return [
@@ -120,10 +120,9 @@ class _Sb3Methods:
 
     def _env(self, slot: int) -> Any:
         """Return the user's env that a slot belongs to, or None where it is not in this process."""
-        envs = getattr(self.vecenv, "envs", None)
-        if envs is None:
+        if not self.vecenv.envs:
             return None
-        env = envs[slot // self.vecenv.agents_per_env]
+        env = self.vecenv.envs[slot // self.vecenv.agents_per_env]
         return env.env if isinstance(env, Emulated) else env
 
 

@@ -1,4 +1,4 @@
-"""How fast: an env alone, the whole training loop, emulation, and envs in worker processes."""
+"""Benchmarks: an env alone, the training loop, emulation, worker processes; and autotune."""
 
 from pufferlib.bench.emulation import EmulationResult, bench_emulation
 from pufferlib.bench.rates import Result, bench_sim, bench_train

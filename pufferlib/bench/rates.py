@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.errors import UsageError
-from pufferlib.registry import make
+from pufferlib.vectorization import make
 from pufferlib.vectorization.measuring import random_actions
 from pufferlib.vectorization.threads import Threads
 
@@ -20,7 +20,7 @@ SIM_NUM_SLOTS = 8192  # agents in all: enough to keep threads busy, few enough f
 
 
 class Result(NamedTuple):
-    """What `puffer bench` reports; rate, steps and seconds are those of the best round."""
+    """The result of `puffer bench`; rate, steps and seconds are those of the best round."""
 
     env: str
     mode: str
@@ -35,17 +35,17 @@ class Result(NamedTuple):
 def bench_sim(
     config: Config, *, num_envs: int | None = None, threads: int | None = None, seconds: float = 3
 ) -> Result:
-    """Step an env with random actions, drawn beforehand; count the steps of all agents."""
+    """Step an env with random actions that are drawn beforehand; count steps of all agents."""
     workers = threads or config.vec.num_workers
     envs = num_envs or max(1, SIM_NUM_SLOTS // _agents_per_env(config))
     with make(config.name, envs, workers, None, config.vec.backend, **config.env) as vecenv:
         vecenv.reset(seed=0)
-        rows = random_actions(vecenv, count=16)
+        drawn = random_actions(vecenv, count=16)
 
         def advance() -> int:
-            for actions in rows:
+            for actions in drawn:
                 vecenv.step(actions)
-            return len(rows) * vecenv.num_agents
+            return len(drawn) * vecenv.num_agents
 
         sps, steps, taken = _best_rate(advance, seconds)
         engine = "native" if isinstance(vecenv, Threads) else "python"
@@ -60,7 +60,7 @@ def _agents_per_env(config: Config) -> int:
 
 
 def bench_train(config: Config, *, threads: int | None = None, seconds: float = 10) -> Result:
-    """Run whole training iterations: collect, advantages, updates."""
+    """Run whole training iterations and count their steps."""
     import torch
 
     from pufferlib.models import make_policy
@@ -108,7 +108,7 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
 def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, float]:
     """Repeat `advance` for ROUNDS rounds of equal length; return the best round.
 
-    Other programs only ever slow a round down, so the best is the least disturbed.
+    Other programs can only slow a round down, so the best is the least disturbed.
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"`seconds` must be above 0, but got {seconds}.")

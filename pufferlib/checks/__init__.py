@@ -1,5 +1,6 @@
 """check_env: play any environment and report what is wrong with it."""
 
-from pufferlib.checks.checking import check_env
+from pufferlib.checks.check import check_env
+from pufferlib.checks.report import Finding, Report
 
-__all__ = ["check_env", "checking"]
+__all__ = ["Finding", "Report", "check_env"]

@@ -1,4 +1,4 @@
-"""Guards: rows with bytes around them that show what an env has written outside of its rows."""
+"""Guards: rows between guard bytes, to detect writes outside of the rows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from pufferlib.buffers import ALIGNMENT, Buffers
 
-_PATTERN = 0x2B  # no bool, and as a float so small (6e-13) that adding a reward changes it
+_PATTERN = 0x2B  # not a bool, and as a float (6e-13) changed by adding any reward
 _MAX_GAP = 4096  # bytes
-_APART = ("observations", "action_masks")  # what an agent writes through a pointer to its own row
+_APART = ("observations", "action_masks")  # an agent writes them through a pointer to its row
 
 
 class Guards:
     """Copies of `buffers` with guard bytes before and after each array.
 
-    Rows of observations and action masks also have guard bytes between them. An env that is bound
-    to `self.buffers` may write anything but those bytes; `overrun` says where it did.
+    Rows of observations and action masks also have guard bytes between them. An env bound to
+    `self.buffers` must not change those bytes; `overrun` reports where it did.
     """
 
     def __init__(self, buffers: Buffers) -> None:
@@ -34,7 +34,7 @@ class Guards:
         self.buffers = Buffers(**copies)
 
     def overrun(self) -> str | None:
-        """Return what was written outside of a row, in words; None if nothing was."""
+        """Describe what was written outside of a row; None if nothing was."""
         for name, guarded in self._arrays.items():
             found = guarded.overrun()
             if found is not None:
@@ -66,7 +66,7 @@ class _Guarded:
         self.array[...] = array
 
     def overrun(self) -> tuple[str, str] | None:
-        """Return the row that was left and by how much, or None."""
+        """Return the row and by how many bytes it was exceeded, or None."""
         touched = np.flatnonzero((self._memory != _PATTERN) & self._is_guard)
         if not len(touched):
             return None

@@ -1,7 +1,7 @@
-"""`puffer train | resume | eval | envs | check | bench | autotune`: what joins everything.
+"""`puffer COMMAND ...`: the command line, which uses all other parts of the package.
 
-Each command is a file with a function `main`. Files are loaded when their command is given, and
-heavy imports happen inside of functions: `puffer --help` and a mistyped name must answer at once.
+Each command is a file with a function `main`. A file is loaded when its command is given, and heavy
+imports are inside of functions: `puffer --help` and a mistyped name must answer at once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["COMMANDS", "main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0 is fine, 1 a broken env (`check`) or output that cannot be written, 2 the user's mistake,
-    128 + n stopped by signal n: 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM.
+    0: success; 1: a broken env (`check`) or output that cannot be written; 2: a mistake in the
+    command; 128 + n: stopped by signal n (129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM).
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
     except PufferError as error:
         code = _complain(error, 2)
-    except SystemExit as done:  # argparse has shown a help text
+    except SystemExit as done:  # argparse has printed a help text
         code = int(done.code or 0)
     except KeyboardInterrupt:
         code = 130
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _complain(f"cannot write to stdout: {error.strerror}", 1)
     try:
         flush_output()
-    except BrokenPipeError:  # `puffer envs | head`: the reader has seen enough
+    except BrokenPipeError:  # `puffer envs | head`: the reader has closed the pipe
         return code or 141
     except OSError as error:
         return code or _complain(f"cannot write to stdout: {error.strerror or error}", 1)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: object, code: int) -> int:
-    with contextlib.suppress(OSError):  # the terminal may be gone
+    with contextlib.suppress(OSError):  # the terminal may be closed
         print(f"puffer: {message}", file=sys.stderr)
     return code
 

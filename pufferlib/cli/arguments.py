@@ -1,4 +1,4 @@
-"""From the words of a command line to options, a config and its environments."""
+"""Parsing of a command line: options, the config, and the envs that it describes."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pufferlib import config as configs
 from pufferlib.cli.commands import COMMANDS
-from pufferlib.config import Config, Override
+from pufferlib.config import SECTIONS, Config, Override
 from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
-_SECTIONS = ("train", "vec", "policy", "log")  # besides `env`, whose params only the env knows
-
 
 class Parser(argparse.ArgumentParser):
-    """The parser of one command. Reports mistakes as UsageError, in one line.
+    """The parser of one command. Reports mistakes as a UsageError of one line.
 
-    `with_config`: the command takes ini files, and its help lists every key of them.
+    With `with_config` the command takes ini files, and its help lists every option of a run.
     """
 
     def __init__(self, command: str, *, with_config: bool = False) -> None:
         super().__init__(
             prog=f"puffer {command}",
-            description=COMMANDS[command],
+            description=COMMANDS[command].about,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             epilog=_options_text() if with_config else None,
             allow_abbrev=False,
         )
         if with_config:
-            self.add_argument(
-                "--config", action="append", default=[], metavar="FILE", help="an ini"
-            )
+            self.add_config_files()
+
+    def add_config_files(self) -> None:
+        """Add `--config`, which can be repeated."""
+        text = "ini file with options of a run; may be repeated, later files win"
+        self.add_argument("--config", action="append", default=[], metavar="FILE", help=text)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message)}. See `{self.prog} --help`.")
 
     def parse(self, words: list[str]) -> tuple[argparse.Namespace, list[Override]]:
-        """Return the options of the command, and the keys of sections that `words` set."""
+        """Return the options of the command, and the options of a run that `words` set."""
         overrides, rest = configs.parse_overrides(words)
         options, unknown = self.parse_known_args(rest)
         if unknown:
@@ -54,9 +55,9 @@ class Parser(argparse.ArgumentParser):
         return options, overrides
 
     def _unknown_option(self, word: str) -> UnknownNameError:
-        """Build the error for a flag that does not exist; its key may only lack the section."""
+        """Build the error for an unknown flag, which may be a key without its section."""
         flags = {flag.lstrip("-"): flag for each in self._actions for flag in each.option_strings}
-        for section in _SECTIONS:
+        for section in SECTIONS:
             for option in configs.describe(section):
                 flags[option.key] = spell_flag(section, option.key)
         suggestions = [flags[key] for key in nearest(word.lstrip("-"), flags)]
@@ -67,18 +68,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def spell_flag(section: str, key: str) -> str:
-    """Return how a key is set on the command line: `--train.batch-size`."""
+    """Return the flag of a key: `--train.batch-size`."""
     return f"--{section}.{key.replace('_', '-')}"
 
 
 def check_counts(options: argparse.Namespace, *names: str) -> None:
-    """Raise UsageError unless these options are from 1 to 2**31 - 1; those not given are fine."""
+    """Raise UsageError unless these options are unset or from 1 to 2**31 - 1."""
     for name in names:
-        _check_range(name, getattr(options, name), 1, 2**31 - 1)
+        _check_range(name, vars(options)[name], 1, 2**31 - 1)
 
 
 def check_seed(options: argparse.Namespace) -> None:
-    """Raise UsageError unless `--seed` is one that envs and generators take."""
+    """Raise UsageError unless `--seed` is valid for envs and generators."""
     _check_range("seed", options.seed, 0, 2**63 - 1)
 
 
@@ -92,8 +93,8 @@ def _check_range(name: str, value: int | None, low: int, high: int) -> None:
 
 
 def check_output(options: argparse.Namespace, name: str) -> None:
-    """Raise UsageError unless the file that an option names can be written, before any work."""
-    given = getattr(options, name)
+    """Raise UsageError unless the file that an option names can be written. Call it first."""
+    given = vars(options)[name]
     if given is None:
         return
     path = Path(given)
@@ -111,12 +112,12 @@ def check_output(options: argparse.Namespace, name: str) -> None:
 
 
 def is_given(overrides: Iterable[Override], section: str, key: str) -> bool:
-    """Return whether the command line has set this key."""
+    """Return whether the command line sets this key."""
     return any(override[:2] == (section, key) for override in overrides)
 
 
 def env_params(name: str, overrides: list[Override]) -> dict[str, Any]:
-    """Return the params of the env among `overrides`; other sections have no place here."""
+    """Return the env params among `overrides`; raise for any other section."""
     for section, key, _ in overrides:
         if section != "env":
             raise UsageError(
@@ -127,10 +128,10 @@ def env_params(name: str, overrides: list[Override]) -> dict[str, Any]:
 
 
 def env_id(name: str) -> str:
-    """Return the id of the env that the user typed; `make` knows it from now on.
+    """Return the id of the env that the user typed, registered for `make`.
 
-    A "module:Object" is imported, also from the working folder. A name that comes from a file must
-    not get here.
+    A "module:Object" is imported, also from the working folder, so a name that comes from a file
+    must not be passed.
     """
     from pufferlib.registry import find_or_load, register
 
@@ -144,12 +145,12 @@ def env_id(name: str) -> str:
 def load_config(
     name: str, overrides: list[Override], files: list[str], packaged: bool = True
 ) -> Config:
-    """Read the config; the name is checked first, so that a wrong one is what gets reported."""
+    """Read the config; a wrong name is reported before any other mistake."""
     return configs.load(env_id(name), overrides, files, packaged)
 
 
 def is_native(name: str) -> bool:
-    """Return whether the env is one of the C core, made in no time."""
+    """Return whether the env is one of the C core, which are made at once."""
     from pufferlib.native import NativeCreator
     from pufferlib.registry import find
 
@@ -158,7 +159,7 @@ def is_native(name: str) -> bool:
 
 def make_vecenv(config: Config, **changes: Any) -> VectorEnv:
     """Make the envs of `config`, with `changes` of its section `vec`."""
-    from pufferlib.registry import make
+    from pufferlib.vectorization import make
 
     vec = replace(config.vec, **changes)
     return make(
@@ -173,19 +174,21 @@ def make_vecenv(config: Config, **changes: Any) -> VectorEnv:
 
 
 def see_working_folder(name: str) -> None:
-    """Let a "module:Object" find its module where the user stands; other names need no folder."""
+    """Let a "module:Object" be imported from the working folder; other names need no folder."""
     if ":" in name and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 
 
 def _options_text() -> str:
-    """Return a line for every key of every section, with type, default and meaning."""
-    lines = ["options of a run, also keys of an ini file:"]
-    for section in _SECTIONS:
+    """Return a line for every option: its flag, meaning, type and default."""
+    lines = ["options of a run (type; default), which an ini file can set too:"]
+    for section in SECTIONS:
         lines.append("")
         for option in configs.describe(section):
             flag = spell_flag(section, option.key)
-            default = "none" if option.default is None else option.default
+            default = str(option.default)
+            if option.default is None or isinstance(option.default, bool):
+                default = default.lower()  # as one types it
             lines.append(f"  {flag:<32} {option.help} ({option.type}; {default})")
     lines += ["", "  --env.<param> VALUE              see `puffer envs NAME`"]
     return "\n".join(lines)

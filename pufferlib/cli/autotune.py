@@ -1,4 +1,4 @@
-"""`puffer autotune`: measure layouts of an environment and tell the fastest."""
+"""`puffer autotune`: measure layouts of an environment and print the fastest."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     parser = Parser("autotune")
-    parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
-    parser.add_argument("--config", action="append", default=[], metavar="FILE", help="an ini")
-    parser.add_argument("--num-envs", type=int, metavar="N", help="only layouts of N envs")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long, about (60)")
-    parser.add_argument("--write", metavar="FILE.ini", help="put the best into its section [vec]")
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "name", metavar="NAME|module:Object", help="environment, or your own class or factory"
+    )
+    parser.add_config_files()
+    parser.add_argument("--num-envs", type=int, metavar="N", help="only try layouts of N envs")
+    parser.add_argument("--seconds", type=float, metavar="S", help="about how long to measure (60)")
+    parser.add_argument(
+        "--write", metavar="FILE.ini", help="write the best layout into section [vec] of this file"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options, overrides = parser.parse(words)
     check_output(options, "write")
     check_counts(options, "num_envs")
@@ -41,13 +45,13 @@ def main(words: list[str]) -> int:
             flag = spell_flag(section, key)
             raise UsageError(f"only --env, --train and --policy can be set here, but got {flag}.")
     config = configs.load(find_or_load(options.name).id, overrides, options.config)
-    with progress(f"puffer autotune {options.name}") as tell:
+    with progress(f"puffer autotune {options.name}") as show:
         report = autotune(
             options.name,
             config=config,
             num_envs=options.num_envs,
             seconds=DEFAULT_SECONDS if options.seconds is None else options.seconds,
-            on_progress=tell,
+            on_progress=show,
         )
     if options.write:
         write_settings(Path(options.write), report)
@@ -59,17 +63,17 @@ def main(words: list[str]) -> int:
 
 
 def _print_tuning(report: Report, path: str | None) -> None:
-    from pufferlib.bench.autotune import spell_bytes, spell_seconds
+    from pufferlib.bench.autotune import format_bytes, format_seconds
 
-    cost = report.cost
-    facts = {
-        "step": f"{spell_seconds(cost.step)} (deviation {spell_seconds(cost.spread)})",
-        "reset": f"{spell_seconds(cost.reset)}, {cost.reset_share:.1%} of the time",
+    cost, memory = report.cost, report.memory
+    costs = {
+        "step": f"{format_seconds(cost.step)} (deviation {format_seconds(cost.spread)})",
+        "reset": f"{format_seconds(cost.reset)}, {cost.reset_share:.1%} of the time",
         "waits": f"{cost.wait_share:.0%} of a step",
-        "memory": f"{spell_bytes(report.memory.env)}; a worker {spell_bytes(report.memory.worker)}",
+        "memory": f"{format_bytes(memory.env)}; a worker {format_bytes(memory.worker)}",
     }
-    print_table(f"one env of {report.env}", ["", ""], [list(row) for row in facts.items()])
-    rows = [
+    print_table(f"one env of {report.env}", ["", ""], [list(line) for line in costs.items()])
+    lines = [
         [
             trial.layout.backend,
             str(trial.layout.total_envs),
@@ -77,14 +81,14 @@ def _print_tuning(report: Report, path: str | None) -> None:
             str(trial.layout.num_envs) if trial.layout.surplus_envs else "all",
             f"{trial.sps:,.0f}" if trial.sps else "failed",
             str(trial.horizon) if trial.sps else "",
-            spell_bytes(trial.memory),
+            format_bytes(trial.memory),
         ]
         for trial in report.trials
     ]
     finalists = sum(trial.is_finalist for trial in report.trials)
-    title = f"training on {report.cores} cores; the first {finalists} trained again, in turns"
-    headings = ["backend", "envs", "workers", "at once", "SPS", "horizon", "memory"]
-    print_table(title, headings, rows)
+    title = f"training on {report.cores} cores; the first {finalists} trained again, alternately"
+    headings = ["backend", "envs", "workers", "per batch", "SPS", "horizon", "memory"]
+    print_table(title, headings, lines)
     for trial in report.trials:
         if trial.failure:
             print(f"{trial.layout} failed: {trial.failure}")

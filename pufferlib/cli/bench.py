@@ -7,21 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 from pufferlib.cli.arguments import Parser, check_counts, load_config
-from pufferlib.cli.printing import print_table, progress, spelled_rows
+from pufferlib.cli.printing import format_values, print_table, progress
 from pufferlib.config import ENGINES
 
 
 def main(words: list[str]) -> int:
     parser = Parser("bench", with_config=True)
     parser.add_argument(
-        "name", help="environment; `emulation`: its cost; `vec`: worker processes beside a peer's"
+        "name",
+        help="environment; `emulation`: cost of emulation; `vec`: worker processes and Gymnasium's",
     )
-    parser.add_argument("--mode", choices=("sim", "train"), default="sim")
-    parser.add_argument("--num-envs", type=int, metavar="N")
-    parser.add_argument("--threads", type=int, metavar="K", help="all cores if not given")
-    parser.add_argument("--engine", choices=("auto", *ENGINES), default="auto", help="of training")
-    parser.add_argument("--seconds", type=float, default=None, metavar="S")
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--mode", choices=("sim", "train"), default="sim", help="env alone, or training"
+    )
+    parser.add_argument("--num-envs", type=int, metavar="N", help="number of environments")
+    parser.add_argument(
+        "--threads", type=int, metavar="K", help="threads or workers; default: all cores"
+    )
+    parser.add_argument(
+        "--engine", choices=("auto", *ENGINES), default="auto", help="implementation that trains"
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="about how long to measure")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options, overrides = parser.parse(words)
     check_counts(options, "num_envs", "threads")
     if options.name == "emulation":
@@ -58,31 +65,31 @@ def main(words: list[str]) -> int:
 def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int:
     from pufferlib.bench import bench_vec
 
-    with progress("puffer bench vec") as tell:
+    with progress("puffer bench vec") as show:
         result = bench_vec(
-            workers=workers or 2, seconds=30 if seconds is None else seconds, on_progress=tell
+            workers=workers or 2, seconds=30 if seconds is None else seconds, on_progress=show
         )
     if as_json:
         print(json.dumps(result.to_dict()))
         return 0
-    rows = [
+    lines = [
         [
-            str(row.cost_us),
-            _short(row.ideal_sps),
-            _short(row.serial_sps),
-            f"{_short(row.multiprocessing_sps)} ({result.workers} x {row.envs_per_worker})",
-            f"{row.multiprocessing_share:.1%}",
-            "" if row.gymnasium_sps is None else _short(row.gymnasium_sps),
-            "" if row.ratio is None else f"{row.ratio:.1f}x",
+            str(each.cost_us),
+            _short(each.ideal_sps),
+            _short(each.serial_sps),
+            f"{_short(each.multiprocessing_sps)} ({result.workers} x {each.envs_per_worker})",
+            f"{each.multiprocessing_share:.1%}",
+            "" if each.gymnasium_sps is None else _short(each.gymnasium_sps),
+            "" if each.ratio is None else f"{each.ratio:.1f}x",
         ]
-        for row in result.costs
+        for each in result.costs
     ]
     headings = ["us", "ideal", "Serial", "Multiprocessing", "of ideal", "Gymnasium", "ratio"]
     title = f"SPS of Python envs, {result.workers} workers, best of {result.rounds} rounds"
-    print_table(title, headings, rows)
+    print_table(title, headings, lines)
     turns = [
-        [str(row.num_envs), str(row.cost_us), *(f"{us:.0f}" for us in row[2:])]
-        for row in result.turns
+        [str(each.num_envs), str(each.cost_us), *(f"{us:.0f}" for us in each[2:])]
+        for each in result.turns
     ]
     headings = ["envs", "us", "turn", "work of a worker", "turn cost", "bare futex", "over it"]
     print_table("us of a turn, beside bare processes that wake each other", headings, turns)
@@ -95,7 +102,7 @@ def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int
 
 
 def _short(rate: float) -> str:
-    """Spell a rate in a few characters: `963`, `12.3k`, `1.2M`."""
+    """Return a rate in a few characters: `963`, `12.3k`, `1.2M`."""
     for factor, unit in ((1e6, "M"), (1e3, "k")):
         if rate >= factor:
             return f"{rate / factor:.3g}{unit}"
@@ -106,5 +113,5 @@ def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
     if as_json:
         print(json.dumps(values))
     else:
-        print_table(title, ["", ""], spelled_rows(values))
+        print_table(title, ["", ""], format_values(values))
     return 0

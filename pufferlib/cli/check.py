@@ -1,4 +1,4 @@
-"""`puffer check`: play an environment and tell what is wrong with it."""
+"""`puffer check`: play an environment and report what is wrong with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from pufferlib.cli.arguments import Parser, check_counts, check_seed, env_params
 
 def main(words: list[str]) -> int:
     parser = Parser("check")
-    parser.add_argument("name", metavar="NAME|module:Object", help="environment, class or factory")
-    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="of each of two runs")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "name", metavar="NAME|module:Object", help="environment, or your own class or factory"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=1000, metavar="N", help="steps of each of two runs (1000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs and actions (0)")
     options, overrides = parser.parse(words)
     check_counts(options, "steps")
     check_seed(options)
-    from pufferlib.checks.checking import check_env
+    from pufferlib.checks import check_env
 
     see_working_folder(options.name)
     params = env_params(options.name, overrides)

@@ -1,4 +1,4 @@
-"""`puffer envs`: list the environments, or show one with its params and metrics."""
+"""`puffer envs`: list the environments, or describe one with its params and metrics."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     parser = Parser("envs")
-    parser.add_argument("name", nargs="?", help="show this one, or the names of this family")
-    parser.add_argument("--picture", metavar="FILE.png", help="save a picture of it")
+    parser.add_argument(
+        "name", nargs="?", help="environment to describe, or family whose names to list"
+    )
+    parser.add_argument("--picture", metavar="FILE.png", help="save a picture of the environment")
     options, overrides = parser.parse(words)
     check_output(options, "picture")
     if options.name is None:
@@ -32,7 +34,8 @@ def main(words: list[str]) -> int:
         print("\n".join(list_envs(options.name)))
         return 0
     from pufferlib.native import infos
-    from pufferlib.registry import emulate, find_or_load, make
+    from pufferlib.registry import find_or_load
+    from pufferlib.vectorization import emulate, make
 
     see_working_folder(options.name)
     spec = find_or_load(options.name)
@@ -44,7 +47,7 @@ def main(words: list[str]) -> int:
     with vecenv:
         if options.picture:
             _take_picture(vecenv, Path(options.picture))
-        _print_facts(spec.id, vecenv)
+        _print_spaces(spec.id, vecenv)
     info = infos().get(spec.id)
     if info is not None:
         _print_native_env(info)
@@ -58,20 +61,20 @@ def main(words: list[str]) -> int:
 # ---- one env -------------------------------------------------------------------------------------
 
 
-def _print_facts(name: str, vecenv: VectorEnv) -> None:
-    facts = {
+def _print_spaces(name: str, vecenv: VectorEnv) -> None:
+    about = {
         "observations": vecenv.observation_space,
         "actions": vecenv.action_space,
         "agents": vecenv.agents_per_env,
         "action masks": "yes" if vecenv.action_masks is not None else "no",
     }
-    print_table(name, ["", ""], [[key, str(value)] for key, value in facts.items()])
+    print_table(name, ["", ""], [[key, str(value)] for key, value in about.items()])
 
 
 def _print_native_env(info: NativeInfo) -> None:
-    """Print what an env of the C core says of itself: its doc, its params and its metrics."""
+    """Print the docs of a C env: what it is, its params and its metrics."""
     print(f"\n{info.doc}\n")
-    rows = [
+    lines = [
         [
             spell_flag("env", param.name),
             str(param.spell(param.default)),
@@ -80,38 +83,38 @@ def _print_native_env(info: NativeInfo) -> None:
         ]
         for param in info.params
     ]
-    print_table("params", ["param", "default", "range", "meaning"], rows)
+    print_table("params", ["param", "default", "range", "meaning"], lines)
     print_table("metrics", ["metric", "meaning"], [[m.name, m.doc] for m in info.metrics])
 
 
 def _print_python_env(spec: EnvSpec) -> None:
-    """Print what a Python env says of itself: its first line, and its params by signature."""
+    """Print the first line of a Python env's docstring, and its params by signature."""
     if inspect.isclass(spec.entry_point) or inspect.isfunction(spec.entry_point):
         doc = (inspect.getdoc(spec.entry_point) or "").partition("\n")[0]
         print(f"\n{doc}\n" if doc else "")
     try:
         params = inspect.signature(spec.entry_point).parameters
-    except (TypeError, ValueError):  # C code may not tell
+    except (TypeError, ValueError):  # C code may have no signature
         return
-    rows = []
+    lines = []
     for name, param in params.items():
         if name == "buf" or param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD):
             continue
         default = spec.kwargs.get(name, param.default)
         is_typed = param.annotation is not param.empty
-        rows.append(
+        lines.append(
             [
                 spell_flag("env", name),
-                "must be given" if default is param.empty else repr(default),
+                "required" if default is param.empty else repr(default),
                 inspect.formatannotation(param.annotation) if is_typed else "",
             ]
         )
-    if rows:
-        print_table("params", ["param", "default", "type"], rows)
+    if lines:
+        print_table("params", ["param", "default", "type"], lines)
 
 
 def _take_picture(vecenv: VectorEnv, path: Path) -> None:
-    """Save a picture of the env after some random play, always the same."""
+    """Save a picture of the env after 50 random steps from a fixed seed."""
     from pufferlib.vectorization.measuring import random_actions
 
     vecenv.reset(seed=0)
@@ -119,7 +122,7 @@ def _take_picture(vecenv: VectorEnv, path: Path) -> None:
         vecenv.step(actions)
     picture = vecenv.render(0)
     if picture is None:
-        raise UsageError(f"`--picture` needs an env that can be drawn, but {vecenv.name} cannot.")
+        raise UsageError(f"`--picture` needs an env that renders, but {vecenv.name} does not.")
     write_png(path, picture)
 
 
@@ -128,18 +131,19 @@ def _take_picture(vecenv: VectorEnv, path: Path) -> None:
 
 def _list_envs() -> int:
     from pufferlib.native import infos
-    from pufferlib.registry import FAMILIES, list_envs, make
+    from pufferlib.registry import FAMILIES, list_envs
     from pufferlib.spaces import action_layout
+    from pufferlib.vectorization import make
 
-    rows = []
+    lines = []
     for name in list_envs():
         info = infos().get(name)
         if info is None:
-            rows.append(["registered", name, "", "", "", ""])
+            lines.append(["registered", name, "", "", "", ""])
             continue
         with make(name, num_envs=1, num_workers=1) as vecenv:
             space = vecenv.observation_space
-            rows.append(
+            lines.append(
                 [
                     info.group,
                     name,
@@ -149,22 +153,22 @@ def _list_envs() -> int:
                     info.doc,
                 ]
             )
-    print_table("environments", ["group", "name", "obs", "actions", "agents", "what"], rows)
+    print_table("environments", ["group", "name", "obs", "actions", "agents", "about"], lines)
     print("\nfamilies:")
     forms = {
-        "ocean": ("NAME", "as above, in C; also ocean-NAME and puffer_NAME"),
-        "registered": ("NAME", "what `pufferlib.register` and installed packages add"),
+        "ocean": ("NAME", "the C envs above; also ocean-NAME and puffer_NAME"),
+        "registered": ("NAME", "added by `pufferlib.register` and installed packages"),
         **{name: (f"{name}-NAME", family.about) for name, family in FAMILIES.items()},
     }
     for name, (form, about) in forms.items():
         known = f"; `puffer envs {name}` lists them" if name in FAMILIES else ""
         print(f"  {name:<12}{form:<18}{about}{known}")
-    print("  module:Object                 your class or factory, for `puffer train` and others")
+    print("  module:Object                 your own class or factory")
     return 0
 
 
 def _choices(layout: ActionLayout) -> str:
-    """Spell what there is to choose: `9`, `3x2x2`, `Box(2)`, `4 + Box(1)`."""
+    """Return the action space in a few characters: `9`, `3x2x2`, `Box(2)`, `4 + Box(1)`."""
     indices = "x".join(map(str, layout.nvec))
     reals = f"Box({layout.num_continuous})" if layout.num_continuous else ""
     return " + ".join(filter(None, (indices, reals)))

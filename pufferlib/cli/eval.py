@@ -21,7 +21,7 @@ from pufferlib.cli.arguments import (
     make_vecenv,
 )
 from pufferlib.cli.pictures import Film
-from pufferlib.cli.printing import print_table, spelled_rows
+from pufferlib.cli.printing import format_values, print_table
 from pufferlib.config import Config
 from pufferlib.errors import UsageError, quoted
 
@@ -33,19 +33,29 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     parser = Parser("eval")
-    parser.add_argument("name", help="environment, or `module:Env`")
+    parser.add_argument("name", help="environment, or your own as `module:Env`")
     parser.add_argument(
         *("--checkpoint", "--run"),
         metavar="FILE|RUN",
-        help="checkpoint, or folder of a run; else the newest run of NAME",
+        help="checkpoint or folder of a run; default: the newest run of NAME",
     )
-    parser.add_argument("--run-dir", default="runs", metavar="FOLDER", help="where runs are")
-    parser.add_argument("--episodes", type=int, default=100, metavar="N")
-    parser.add_argument("--num-envs", type=int, default=None, metavar="N")
-    parser.add_argument("--deterministic", action="store_true", help="take the likeliest action")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--gif", metavar="FILE", help="save one env's play as a moving picture")
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--run-dir", default="runs", metavar="FOLDER", help="folder that holds the runs"
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="episodes to play (100)"
+    )
+    parser.add_argument(
+        "--num-envs", type=int, metavar="N", help="environments to play in (64 at most)"
+    )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="take the most likely action instead of sampling",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs and sampling (0)")
+    parser.add_argument("--gif", metavar="FILE", help="save the play of one env as an animation")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options, overrides = parser.parse(words)
     name = env_id(options.name)
     check_counts(options, "episodes", "num_envs")
@@ -59,7 +69,7 @@ def main(words: list[str]) -> int:
         config = replace(config, env=_with_pictures(config))
     slots = options.num_envs or min(options.episodes, 64)
     sizes = {"num_envs": slots, "num_workers": None, "envs_per_worker": None}
-    whole = {"mode": "sync", "surplus_envs": 0, "double_buffer": False}  # each env in its turn
+    whole = {"mode": "sync", "surplus_envs": 0, "double_buffer": False}  # all envs in every step
     with make_vecenv(config, **sizes, **whole) as vecenv:
         from pufferlib.runs import checkpoint
         from pufferlib.runs.evaluation import evaluate_policy
@@ -85,12 +95,12 @@ def main(words: list[str]) -> int:
     if options.json:
         print(json.dumps({"env": name, "run": str(run.folder), **scores}))
     else:
-        print_table(f"{name}, {run.folder}", ["metric", "value"], spelled_rows(scores))
+        print_table(f"{name}, {run.folder}", ["metric", "value"], format_values(scores))
     return 0
 
 
 def _run_to_play(word: str | None, base: Path, name: str) -> tuple[runs.Run, Path]:
-    """Return a run and the checkpoint to play, the newest of env `name` where none is named."""
+    """Return a run and its checkpoint to play, by default the newest run of env `name`."""
     if not word:
         run = runs.newest(base, name)
         return run, run.latest
@@ -103,7 +113,7 @@ def _run_to_play(word: str | None, base: Path, name: str) -> tuple[runs.Run, Pat
 
 
 def _config_of(run: runs.Run, name: str) -> Config:
-    """Return the config of a run; a checkpoint that was saved in Python lies in no run's folder."""
+    """Return the config of a run, or of the env for a checkpoint that was saved in Python."""
     if not (run.folder / runs.CONFIG).exists():
         return configs.load(name)
     config = run.read_config()
@@ -122,15 +132,17 @@ def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) ->
 
     if "spaces" in saved.facts:
         return restored(saved, path)
-    policy = make_policy(vecenv, **config.to_dict()["policy"])  # a file of an older version
+    policy = make_policy(
+        vecenv, **config.to_dict()["policy"]
+    )  # a file of an older version has no description of the policy
     return restored(saved, path, policy, spaces=policy_spaces(vecenv))
 
 
 def _with_pictures(config: Config) -> dict[str, Any]:
-    """Return the params of the env, which draws if it takes a `render_mode`."""
+    """Return the params of the env, with a `render_mode` if it takes one."""
     from pufferlib.registry import find
 
-    with contextlib.suppress(ValueError):  # a class of C code may not say what it takes
+    with contextlib.suppress(ValueError):  # a class in C may have no signature
         params = inspect.signature(find(config.name).entry_point).parameters
         if "render_mode" in params:
             return {"render_mode": "rgb_array", **config.env}

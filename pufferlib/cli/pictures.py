@@ -1,4 +1,4 @@
-"""Pictures of environments as files: one as a PNG, many as a GIF."""
+"""Pictures of environments: one as a PNG file, many as a GIF."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_png(path: Path, picture: Any) -> None:
     try:
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
     except OSError as error:
-        raise UsageError(f"`--picture` must be writable, but {error}.") from None
+        raise UsageError(f"`--picture` must be a file that can be written, but {error}.") from None
 
 
 class Film:
@@ -39,14 +39,14 @@ class Film:
         self._frames: list[Any] = []
 
     def add(self, picture: Any) -> None:
-        """Take in the next picture, [height, width, 3] bytes; those after 600 are left out."""
+        """Add a picture, [height, width, 3] bytes; after 600 they are dropped."""
         if len(self._frames) < 600:
             self._frames.append(self._image.fromarray(picture))
 
     def save(self) -> None:
         """Write the file."""
         if not self._frames:
-            raise UsageError("`--gif` needs an environment that has pictures.")
+            raise UsageError("`--gif` needs an environment that renders.")
         first, *rest = self._frames
         try:
             first.save(self._path, save_all=True, append_images=rest, duration=33, loop=0)

@@ -1,4 +1,4 @@
-"""What commands print: tables, numbers, and what is going on meanwhile."""
+"""Output of commands: tables, numbers and progress."""
 
 from __future__ import annotations
 
@@ -6,51 +6,50 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
 
 
 def flush_output() -> None:
-    """Write what stdout holds back; where that raises OSError, it and all that follows is lost."""
+    """Flush stdout; if that raises OSError, this and all later output is dropped."""
     try:
         sys.stdout.flush()
     except OSError:
-        with suppress(OSError):  # or the interpreter would try again when it ends
+        with suppress(OSError):  # or the interpreter tries again at its exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
 
 
-def print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
-    """Print a table; its last column is prose that may be wrapped. Empty headings are left out."""
+def print_table(title: str, headings: list[str], lines: list[list[str]]) -> None:
+    """Print a table; only its last column wraps. Without any heading there is no header."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", show_header=any(headings))
-    *short, prose = headings
-    for heading in short:
-        table.add_column(heading, no_wrap=True)  # names and ranges are to be copied whole
-    table.add_column(prose)
-    for row in rows:
-        table.add_row(*map(Text, row))
+    *narrow, last = headings
+    for heading in narrow:
+        table.add_column(heading, no_wrap=True)  # names and ranges must be easy to copy
+    table.add_column(last)
+    for line in lines:
+        table.add_row(*map(Text, line))
     Console().print(table)
 
 
-def spelled_rows(values: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for each value: its name, and the number in a few digits."""
+def format_values(values: Mapping[str, object]) -> list[list[str]]:
+    """Return name and text of each value; numbers have a few digits."""
 
-    def spelled(value: Any) -> str:
+    def text(value: object) -> str:
         if not isinstance(value, float):
             return str(value)
         return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:,.4g}"
 
-    return [[key, spelled(value)] for key, value in values.items()]
+    return [[key, text(value)] for key, value in values.items()]
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows what is going on: in place on a terminal, else line by line.
+    """Yield a function that shows progress: in place on a terminal, else line by line.
 
-    It goes to stderr, so that stdout holds nothing but the result.
+    It writes to stderr, so that stdout holds only the result.
     """
     from rich.console import Console
     from rich.markup import escape

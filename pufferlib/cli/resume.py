@@ -1,4 +1,4 @@
-"""`puffer resume`: go on with a run, from its newest checkpoint that can be read."""
+"""`puffer resume`: continue a run from its newest readable checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pufferlib import config as configs
 from pufferlib import runs
 from pufferlib.cli.arguments import Parser, check_output, env_id, is_given, make_vecenv, spell_flag
-from pufferlib.cli.fit import announce, first_sound, fit, num_slots
+from pufferlib.cli.run_loop import (
+    announce_loading,
+    count_learning_slots,
+    first_readable,
+    train_run,
+)
 from pufferlib.config import Config, Override
 from pufferlib.errors import UnknownNameError, UsageError, one_line, quoted
 from pufferlib.system import check_batch
@@ -18,7 +23,7 @@ from pufferlib.system import check_batch
 if TYPE_CHECKING:
     from pufferlib.training.trainer import PuffeRL
 
-# What a run may have anew when it goes on: its budget, and where and how it is shown and kept.
+# Options that may change when a run is resumed: its budget, device, display and checkpoints.
 _MAY_CHANGE = {
     "train": {
         *("total_timesteps", "num_iterations", "device", "torch_threads", "dashboard"),
@@ -31,9 +36,15 @@ _MAY_CHANGE = {
 
 def main(words: list[str]) -> int:
     parser = Parser("resume")
-    parser.add_argument("run", metavar="RUN", help="its folder, a checkpoint in it, or the env")
-    parser.add_argument("--run-dir", default="runs", metavar="FOLDER", help="where runs are")
-    parser.add_argument("--svg", metavar="FILE", help="save the last dashboard as a picture")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        help="folder of a run, a checkpoint, or an environment: its newest run",
+    )
+    parser.add_argument(
+        "--run-dir", default="runs", metavar="FOLDER", help="folder that holds the runs"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="save the final dashboard as an SVG picture")
     options, overrides = parser.parse(words)
     check_output(options, "svg")
     run, chosen = _run_to_resume(options.run, Path(options.run_dir))
@@ -46,18 +57,18 @@ def main(words: list[str]) -> int:
     paths = [chosen] if chosen else run.candidates()
     if paths:
         paths = paths[paths.index(_first_to_extend(paths, config)) :]
-    announce(config)
+    announce_loading(config)
     with make_vecenv(config) as vecenv:
         check_batch(vecenv, config.train.batch_size)
-        configs.batch_shape(config.train, num_slots(vecenv, config))
+        configs.batch_shape(config.train, count_learning_slots(vecenv, config))
 
-        def begin(trainer: PuffeRL) -> None:
-            if paths:  # a run without any begins again, as it did then
-                run.note_resume(*first_sound(paths, trainer.load_checkpoint))
+        def prepare(trainer: PuffeRL) -> None:
+            if paths:  # a run without checkpoints starts over
+                run.note_resume(*first_readable(paths, trainer.load_checkpoint))
             if config != before:
                 run.write_config(config)
 
-        return fit(config, vecenv, run, begin, options.svg)
+        return train_run(config, vecenv, run, prepare, options.svg)
 
 
 def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None]:
@@ -73,7 +84,7 @@ def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None]:
 
 
 def _check_env(name: str, run: runs.Run) -> None:
-    """Raise where the env of a run is a module's that only its config names: none is imported."""
+    """Raise UsageError if the env is a module that only a file names: those are not imported."""
     from pufferlib.registry import find
 
     try:
@@ -82,20 +93,20 @@ def _check_env(name: str, run: runs.Run) -> None:
         if ":" not in name:
             raise
         raise UsageError(
-            f"{quoted(run.folder)} is a run of {quoted(name)}, and a module must be typed to be "
-            "imported. Try `puffer resume` with that name, which goes on with its newest run."
+            f"{quoted(run.folder)} is a run of {quoted(name)}, and modules are only imported if "
+            "you type them. Try `puffer resume` with that name, which continues its newest run."
         ) from error
 
 
 def _extended(config: Config, overrides: list[Override]) -> Config:
-    """Return the config of a run with what may change when it goes on."""
+    """Return the config of a run with the options that may change when it is resumed."""
     given = configs.load(config.name, overrides, packaged=False)
     if is_given(overrides, "train", "total_timesteps"):
         config = replace(config, train=replace(config.train, num_iterations=None))
     for section, key, _ in overrides:
         if key not in _MAY_CHANGE.get(section, ()):
             raise UsageError(
-                f"`{spell_flag(section, key)}` must stay what it was when the run began. "
+                f"`{spell_flag(section, key)}` must not change when a run is resumed. "
                 f"Try `puffer train {one_line(config.name, 60)} --from RUN` for a new run with its "
                 "weights."
             )
@@ -106,17 +117,17 @@ def _extended(config: Config, overrides: list[Override]) -> Config:
 
 
 def _first_to_extend(paths: list[Path], config: Config) -> Path:
-    """Return the first checkpoint that can be read; its run must not be over."""
+    """Return the first readable checkpoint; raise UsageError if its run has no budget left."""
     from pufferlib.runs import checkpoint
 
     def counters(path: Path) -> tuple[int, int]:
         facts = checkpoint.load(path).facts
         return checkpoint.counter(facts, "iteration"), checkpoint.counter(facts, "steps")
 
-    path, (iteration, steps) = first_sound(paths, counters)
+    path, (iteration, steps) = first_readable(paths, counters)
     if iteration >= config.train.iterations:
         raise UsageError(
-            f"{quoted(path.parent)} must have some of its budget left, but has trained all of its "
-            f"{steps} steps. Try --train.total-timesteps {2 * steps}."
+            f"{quoted(path.parent)} must have budget left, but has trained all {steps} steps. "
+            f"Try --train.total-timesteps {2 * steps}."
         )
     return path

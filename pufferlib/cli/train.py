@@ -1,4 +1,4 @@
-"""`puffer train`: a new run."""
+"""`puffer train`: start a new run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from pufferlib import runs
 from pufferlib.cli.arguments import Parser, check_output, is_native, load_config, make_vecenv
-from pufferlib.cli.fit import announce, first_sound, fit, num_slots
+from pufferlib.cli.run_loop import (
+    announce_loading,
+    count_learning_slots,
+    first_readable,
+    train_run,
+)
 from pufferlib.config import Config, complete_options
 from pufferlib.errors import PufferError, UsageError, quoted
 from pufferlib.runs import LOG
@@ -22,10 +27,10 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     parser = Parser("train", with_config=True)
-    parser.add_argument("name", help="environment, see `puffer envs`, or `module:Env`")
-    parser.add_argument("--svg", metavar="FILE", help="save the last dashboard as a picture")
+    parser.add_argument("name", help="environment (see `puffer envs`), or your own as `module:Env`")
+    parser.add_argument("--svg", metavar="FILE", help="save the final dashboard as an SVG picture")
     parser.add_argument(
-        "--from", dest="source", metavar="RUN", help="begin with the weights of a run or checkpoint"
+        "--from", dest="source", metavar="RUN", help="start from the weights of a run or checkpoint"
     )
     options, overrides = parser.parse(words)
     check_output(options, "svg")
@@ -33,10 +38,12 @@ def main(words: list[str]) -> int:
     weights = _checkpoint_of(options.source, config) if options.source else None
     is_slow = not is_native(config.name)  # workers take a second to start
     if is_slow:
-        announce(config)
-    with make_vecenv(config) as vecenv:  # wrong params are told before torch is loaded
+        announce_loading(config)
+    with make_vecenv(config) as vecenv:  # reports wrong params before torch is loaded
         completed = complete_options(
-            config.chosen_train(), num_slots(vecenv, config), config.policy.recurrent != "none"
+            config.chosen_train(),
+            count_learning_slots(vecenv, config),
+            config.policy.recurrent != "none",
         )
         check_batch(vecenv, completed.config.batch_size)
         if completed.warning is not None:
@@ -44,24 +51,24 @@ def main(words: list[str]) -> int:
         config = replace(config, train=completed.config)
         run, paths = _new_or_restarted(config)
         if not is_slow:
-            announce(config)  # after all mistakes that need no torch
+            announce_loading(config)  # after all errors that do not need torch
 
-        def begin(trainer: PuffeRL) -> None:
+        def prepare(trainer: PuffeRL) -> None:
             if paths:
-                run.note_resume(*first_sound(paths, trainer.load_checkpoint))
+                run.note_resume(*first_readable(paths, trainer.load_checkpoint))
             elif weights is not None:
                 trainer.load_checkpoint(weights, weights_only=True)
 
         try:
-            return fit(config, vecenv, run, begin, options.svg)
+            return train_run(config, vecenv, run, prepare, options.svg)
         except PufferError:
             if not (run.folder / LOG).exists() or not (run.folder / LOG).stat().st_size:
-                shutil.rmtree(run.folder, ignore_errors=True)  # nothing ran
+                shutil.rmtree(run.folder, ignore_errors=True)  # the run never started
             raise
 
 
 def _checkpoint_of(word: str, config: Config) -> Path:
-    """Return the checkpoint that `word` names: a file, the latest of a folder."""
+    """Return the checkpoint that `word` names: a file, or the latest of a run."""
     found = runs.find(word, Path(config.train.run_dir))
     if found is None:
         raise UsageError(f"`--from` must be a run or a checkpoint, but got {quoted(Path(word))}.")
@@ -71,7 +78,7 @@ def _checkpoint_of(word: str, config: Config) -> Path:
 def _new_or_restarted(config: Config) -> tuple[runs.Run, list[Path]]:
     """Create the folder of a run, the same for all processes; return it and its checkpoints.
 
-    A run that torchrun has started again, since a process died, goes on in its old folder.
+    A run that torchrun restarts after the death of a process continues in its old folder.
     """
     launch = runs.launch_id()
     if launch is None:

@@ -4,10 +4,10 @@ Nothing here imports NumPy, torch or Gymnasium, so `puffer --help` answers at on
 """
 
 from pufferlib.config.batch import BatchShape, CompletedOptions, batch_shape, complete_options
-from pufferlib.config.choices import ENGINES, LOGGERS, OPTIMIZERS, load_choice
+from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, OPTIMIZERS, load_choice
 from pufferlib.config.layers import (
     Override,
-    family_num_envs,
+    family_vec,
     load,
     merge_train_layers,
     parse_overrides,
@@ -23,6 +23,7 @@ from pufferlib.config.schema import (
 )
 
 __all__ = [
+    "BACKENDS",
     "ENGINES",
     "LOGGERS",
     "OPTIMIZERS",
@@ -38,7 +39,7 @@ __all__ = [
     "batch_shape",
     "complete_options",
     "describe",
-    "family_num_envs",
+    "family_vec",
     "load",
     "load_choice",
     "merge_train_layers",

@@ -1,8 +1,8 @@
 """Registries: what an option may be set to, and the class that each choice stands for.
 
-Adding an optimizer, an engine or a logger takes its file and one line here. Checks of values,
-`--help` and the docs read these tables. Classes are named as "module:Class" and imported when they
-are used, so that a config can be checked without torch.
+Adding a backend, an optimizer, an engine or a logger takes its file and one line here. Checks of
+values, `--help` and the docs read these tables. Classes are named as "module:Class" and imported
+when they are used, so that a config can be checked without torch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ class LoggerChoice(NamedTuple):
     about: str  # one line for the docs
 
 
+BACKENDS = {  # option `vec.backend`, besides "auto"
+    "serial": "pufferlib.vectorization.serial:Serial",
+    "threads": "pufferlib.vectorization.threads:Threads",
+    "multiprocessing": "pufferlib.vectorization.multiprocessing:Multiprocessing",
+    "ray": "pufferlib.vectorization.ray:Ray",
+}
 OPTIMIZERS = {  # option `train.optimizer`
     "adam": "pufferlib.training.optimizers:Adam",
     "muon": "pufferlib.training.optimizers:Muon",

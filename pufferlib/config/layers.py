@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from pufferlib.config.options import BOOLS, Rule, guess_value, rules_of
 from pufferlib.config.schema import SECTIONS, Config
@@ -50,13 +50,14 @@ def merge_train_layers(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> d
     return {key: packaged[key] for key in packaged.keys() - sizes} | dict(own)
 
 
-def family_num_envs(env_name: str) -> int | None:
-    """Return the number of envs in the ini of the env's family, None if it has none."""
+def family_vec(env_name: str) -> dict[str, Any]:
+    """Return the options of section `vec` in the ini of the env's family."""
+    found = {}
     for setting in _family_settings(env_name):
-        if (setting.section, setting.key) == ("vec", "num_envs"):
+        if setting.section == "vec":
             rule = _find_rule(setting)
-            return cast(int, rule.check(rule.parse(setting.text), setting.label))
-    return None
+            found[setting.key] = rule.check(rule.parse(setting.text), setting.label)
+    return found
 
 
 # ---- The command line ----------------------------------------------------------------------------

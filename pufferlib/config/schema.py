@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pufferlib.config.choices import ENGINES, LOGGERS, OPTIMIZERS
+from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, OPTIMIZERS
 from pufferlib.config.options import Section, option, rules_of
 from pufferlib.errors import UsageError, quoted, unknown_name
 
@@ -26,8 +26,8 @@ class VecConfig(Section):
     num_envs: int | None = option(None, "number of environments; none: 256", low=1)
     num_workers: int | None = option(None, "threads or processes; none: all cores", low=1)
     envs_per_worker: int | None = option(None, "none: num_envs / num_workers", low=1)
-    backend: Literal["auto", "serial", "threads", "multiprocessing", "ray"] = option(
-        "auto", "where envs step; auto: the best for the env"
+    backend: str = option(
+        "auto", "where envs step; auto: the best for the env", choices=("auto", *BACKENDS)
     )
     mode: Literal["sync", "async"] = option(
         "sync", "async: each batch holds the envs that finish first"

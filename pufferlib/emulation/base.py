@@ -1,14 +1,13 @@
-"""Emulated, the ground of all kinds: what an env returns is checked and written into its rows.
+"""Emulated: the base of all emulated envs; checks what an env returns and writes it into its rows.
 
-Each kind adds how its API is called and parted; calls, checks, action masks and the wording of
-errors are the same for all of them and stand here.
+A subclass calls the methods of one API and unpacks what they return. Checks, action masks and
+messages are the same for all APIs.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.emulation.inspection import takes_seed
-from pufferlib.emulation.messages import class_name, must, observation_at, what_was_raised
+from pufferlib.emulation.inspection import EnvTraits, describe, raised_text, undisturbed
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, metrics_of
 from pufferlib.errors import EnvError, PufferError
@@ -31,25 +29,24 @@ from pufferlib.spaces import (
 )
 
 MASK_KEY = "action_mask"  # of infos and of Dict observations
-MAX_REWARD = float(np.finfo(np.float32).max)  # beyond it, a row of float32 would say inf
+MAX_REWARD = float(np.finfo(np.float32).max)  # larger ones would be inf in a row of float32
 MIN_REWARD = -MAX_REWARD
 
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
-_CHECKED_STEPS = 32  # how long values are compared with the bounds of their Box
 
 
 class Emulated(PufferEnv):
-    """Any env, working in place. `env` is the one within; further attributes are forwarded to it.
+    """Any env, working in place. `env` is the wrapped env; unknown attributes are forwarded to it.
 
-    `agent_ids` are the agents in slot order where the env speaks dicts per agent (known after the
+    `agent_ids` are the agents in slot order where the env uses dicts per agent (known after the
     first reset at the latest), else None. `index` is the env's place in its vector, for messages.
     """
 
-    _masks_from: str  # where action masks come from, "" for nowhere
+    _masks_from: str  # where action masks come from: "observation", "method", "info", "rows", ...
 
     def __init__(
         self,
-        env: Any,
+        traits: EnvTraits,
         observation_space: Space,
         action_space: Space,
         num_agents: int = 1,
@@ -57,20 +54,18 @@ class Emulated(PufferEnv):
         index: int = 0,
         like: Emulated | None = None,
     ) -> None:
-        self.env = env
+        self.traits, self.env = traits, traits.env
         self.index = index
         self.agent_ids = agent_ids
         self.observation_space, self.action_space = observation_space, action_space
         self.single_observation_space = observation_space
         self.single_action_space = action_space
         self.num_agents = num_agents
-        self.render_mode = getattr(env, "render_mode", None)
+        self.render_mode = traits.render_mode
         self._stats = EpisodeStats()
-        self._steps_to_check = _CHECKED_STEPS
-        self._takes_seed = takes_seed(env)
-        with self._told("observation_space"):
+        with self._naming_env("observation_space"):
             self._observation_layout = observation_layout(observation_space)
-        with self._told("action_space"):
+        with self._naming_env("action_space"):
             self._action_layout = action_layout(action_space)
         self._masks_from = self._find_action_masks() if like is None else like._masks_from
         self.has_action_masks = bool(self._masks_from)
@@ -94,14 +89,13 @@ class Emulated(PufferEnv):
     # ---- Calls to the env ----------------------------------------------------------------------
 
     def _reset_env(self, seed: int | None) -> Any:
-        """Call the env's `reset`; the seed goes where the env takes one."""
+        """Call the env's `reset` with the seed, or its `seed` method first (gym before 0.26)."""
         try:
-            if seed is None:
-                return self.env.reset()
-            if self._takes_seed:
-                return self.env.reset(seed=seed)
-            if callable(getattr(self.env, "seed", None)):  # gym before 0.26
-                self.env.seed(seed)
+            if seed is not None:
+                if self.traits.takes_seed:
+                    return self.env.reset(seed=seed)
+                if self.traits.seed is not None:
+                    self.traits.seed(seed)
             return self.env.reset()
         except Exception as error:
             raise self.raised("reset", error) from error
@@ -112,10 +106,13 @@ class Emulated(PufferEnv):
         return stats
 
     def render(self) -> Any:
-        if self.render_mode is None and isinstance(self._unwrapped, gymnasium.Env):
-            return None  # Gymnasium warns that nothing will be drawn
+        render = self.traits.render
+        if render is None:
+            return None
+        if self.render_mode is None and isinstance(self.traits.unwrapped, gymnasium.Env):
+            return None  # without a mode, Gymnasium warns and draws nothing
         try:
-            picture = self.env.render() if hasattr(self.env, "render") else None
+            picture = render()
         except Exception as error:
             raise self.raised("render", error) from error
         if isinstance(picture, list) and picture:
@@ -123,9 +120,9 @@ class Emulated(PufferEnv):
         return picture if isinstance(picture, np.ndarray) else None
 
     def close(self) -> None:
-        if callable(getattr(self.env, "close", None)):
+        if self.traits.close is not None:
             try:
-                self.env.close()
+                self.traits.close()
             except Exception as error:
                 raise self.raised("close", error) from error
 
@@ -137,23 +134,6 @@ class Emulated(PufferEnv):
             (self._write_final if final else self._write)[slot](observation)
         except EnvError as error:
             raise self.broken(method, str(error), slot) from error
-        if self._steps_to_check > 0 and not final:
-            self._steps_to_check -= 1
-            self._check_bounds(method, slot)
-
-    def _check_bounds(self, method: str, slot: int) -> None:
-        """Warn of values outside of their Box: wrong, but many envs do it and train well."""
-        layout = self._observation_layout
-        for leaf in layout.leaves:
-            if leaf.kind == "box":
-                part = layout.view(self.observations[slot, ...], leaf)
-                if ((part < leaf.lowest) | (part > leaf.highest)).any():
-                    field = observation_at(leaf.path)
-                    self._steps_to_check = 0
-                    warnings.warn(
-                        f"{self._place(method, slot)}: `{field}` is outside of {leaf.space}.",
-                        stacklevel=2,
-                    )
 
     def _reward(self, reward: Any, slot: int = 0) -> float:
         """Return a reward as a float, or raise if it is not a finite number."""
@@ -167,8 +147,8 @@ class Emulated(PufferEnv):
             except OverflowError:  # an int beyond all floats
                 reward = math.inf
         if not MIN_REWARD <= reward <= MAX_REWARD:  # false for nan too
-            said = must("reward", "finite", reward)
-            raise self.broken("step", said + self.cause_of_nan(slot), slot)
+            what = must("reward", "finite", reward)
+            raise self.broken("step", what + self.cause_of_nan(slot), slot)
         return reward  # type: ignore[no-any-return]
 
     def _flag(self, field: str, value: Any, slot: int | None = 0) -> bool:
@@ -191,29 +171,28 @@ class Emulated(PufferEnv):
     # ---- Action masks --------------------------------------------------------------------------
 
     def _find_action_masks(self) -> str:
-        """Return where the env says which actions are allowed: "" if nowhere."""
+        """Return where the env declares which actions are allowed: "" if nowhere."""
         width = sum(self._action_layout.nvec)
         if not width:
             return ""
         parts = getattr(self.single_observation_space, "spaces", {})
         if isinstance(parts, Mapping) and MASK_KEY in parts and parts[MASK_KEY].shape == (width,):
             return "observation"
-        if self._mask_method() is not None:
+        if self.traits.action_masks is not None:
             return "method"
-        declared = isinstance(self._unwrapped, PufferEnv) and self.env.has_action_masks
+        declared = isinstance(self.traits.unwrapped, PufferEnv) and self.env.has_action_masks
         return "info" if declared or self._info_has_mask() else ""
 
-    def _mask_method(self) -> Callable[[], Any] | None:
-        if isinstance(self.env, gymnasium.Wrapper):
-            found = self.env.has_wrapper_attr("action_masks")
-            method = self.env.get_wrapper_attr("action_masks") if found else None
-        else:
-            method = getattr(self.env, "action_masks", None)
-        return method if callable(method) else None
-
     def _info_has_mask(self) -> bool:
-        """Look into the info of a reset. Only where a seed makes it leave no trace."""
-        return False
+        """Return whether infos carry masks; only a reset shows it, and a seed makes it harmless."""
+        if not self.traits.takes_seed:
+            return False
+        with undisturbed():
+            return any(isinstance(info, Mapping) and MASK_KEY in info for info in self._try_infos())
+
+    def _try_infos(self) -> Iterable[Any]:
+        """Return the infos of a seeded reset, or none where the API has no masks in infos."""
+        return ()
 
     def _mask(self, method: str, slot: int, observation: Any, info: Mapping[str, Any]) -> None:
         """Write the action mask that came with an observation."""
@@ -222,10 +201,9 @@ class Emulated(PufferEnv):
         elif self._masks_from == "info":
             given = info.get(MASK_KEY)
         else:
-            mask_method = self._mask_method()
-            assert mask_method is not None
+            assert self.traits.action_masks is not None
             try:
-                given = mask_method()
+                given = self.traits.action_masks()
             except Exception as error:
                 raise self.raised("action_masks", error) from error
             if isinstance(given, Mapping) and self.agent_ids is not None:
@@ -246,58 +224,63 @@ class Emulated(PufferEnv):
         self._allow_one(method, slot, row)
 
     def _allow_one(self, method: str, slot: int, row: NDArray[np.bool_]) -> None:
-        """Raise if a component has no choice left: no policy could sample from it."""
+        """Raise if a component has no allowed choice: no policy could sample from it."""
         first = 0
         for component, n in enumerate(self._action_layout.nvec):
             if not row[first : first + n].any():
-                said = f"`{MASK_KEY}` must allow at least one choice of component {component}"
-                raise self.broken(method, f"{said}, but allows none.", slot)
+                what = f"`{MASK_KEY}` must allow at least one choice of component {component}"
+                raise self.broken(method, f"{what}, but allows none.", slot)
             first += n
 
     def _wait(self, slot: int) -> None:
-        """Leave one choice to an agent that need not act: a sure action, and nothing to learn."""
+        """Mask all but one choice of an agent that does not act: nothing is learned from it."""
         if self.action_masks is not None:
             row, first = self.action_masks[slot], 0
             row[:] = False
             if self._action_layout.num_continuous:
-                return  # no number of a Box is a sure one: see `ActionLayout.mask_width`
+                return  # a Box has no single choice: see `ActionLayout.mask_width`
             for n in self._action_layout.nvec:
                 row[first] = True
                 first += n
 
     # ---- Messages ------------------------------------------------------------------------------
 
-    @property
-    def _unwrapped(self) -> Any:
-        inner = getattr(self.env, "unwrapped", self.env)  # of our wrappers, then of Gymnasium's
-        return getattr(inner, "unwrapped", inner)
-
     def _place(self, method: str, slot: int | None = None) -> str:
         agent = ""
         if self.agent_ids is not None and slot is not None and slot < len(self.agent_ids):
             agent = f", agent {self.agent_ids[slot]}"
-        return f"{class_name(self._unwrapped)} (env {self.index}{agent}), `{method}`"
+        return f"{self.traits.name} (env {self.index}{agent}), `{method}`"
 
     def broken(self, method: str, what: str, slot: int | None = None) -> EnvError:
-        """Return the error that this env did `what` in `method`; the caller raises it."""
+        """Return the error that names this env, its agent and `method`; the caller raises it."""
         return EnvError(f"{self._place(method, slot)}: {what}")
 
     def cause_of_nan(self, slot: int) -> str:
-        """Say so where the action was nan already: that is not the env's fault."""
+        """Return a sentence where the action was nan already: then the env is not at fault."""
         row = self.actions[slot]
         if row.dtype.kind == "f" and np.isnan(row).any():
             return " Its action was nan."
         return ""
 
     def raised(self, method: str, error: Exception) -> EnvError:
-        """Return the error that this env raised `error` in `method`; the caller raises it."""
-        return self.broken(method, what_was_raised(error))
+        """Return the error for an exception raised by the env in `method`; the caller raises it."""
+        return self.broken(method, raised_text(error))
 
     @contextmanager
-    def _told(self, field: str) -> Iterator[None]:
-        """Say which env a complaint about its spaces is about."""
+    def _naming_env(self, field: str) -> Iterator[None]:
+        """Prefix errors about the env's spaces with the env's name."""
         try:
             yield
         except PufferError as error:
-            name = class_name(self._unwrapped)
-            raise EnvError(f"{name} (env {self.index}), `{field}`: {error}") from error
+            raise EnvError(f"{self._place(field)}: {error}") from error
+
+
+def must(field: str, wanted: str, value: Any) -> str:
+    """Describe what a field must be, and what was given instead."""
+    return f"`{field}` must be {wanted}, but got {describe(value)} ({type(value).__name__})."
+
+
+def must_return(wanted: str, result: Any) -> str:
+    """Describe how many parts a method must return, and how many were given."""
+    given = f"{len(result)} parts" if isinstance(result, tuple | list) else describe(result)
+    return f"must return {wanted}, but got {given}."

@@ -1,102 +1,134 @@
-"""What envs tell about themselves: their spaces, their agents, whether `reset` takes a seed.
+"""What emulation must know of an env before its first step: its API, methods, spaces and agents.
 
-Read off the env before its first step. What is missing or of the wrong kind is an EnvError.
+Envs come from many packages, and some have only a part of the methods that others have. They are
+probed here and nowhere else; the rest of emulation works with `EnvTraits`. A required part that is
+missing or of the wrong type is an EnvError.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from typing import Any
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import gymnasium
 import numpy as np
 
-from pufferlib.emulation.messages import class_name, spell
-from pufferlib.env import Wrapper, defines
-from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import Space
+from pufferlib.env import PufferEnv, Wrapper, defines
+from pufferlib.errors import EnvError, MissingExtraError, UsageError
+from pufferlib.spaces import Space, brief
+
+Api: TypeAlias = Literal["in_place", "agent_dicts", "single_agent", "gymnasium", "parallel", "aec"]
 
 
-def spaces_of(env: Any) -> tuple[Space, Space]:
-    """Return the spaces of one agent."""
-    found = []
-    for name in ("observation_space", "action_space"):
-        space = _space_of(env, name)
-        if not isinstance(space, gymnasium.Space):
-            name_of_class = class_name(getattr(env, "unwrapped", env))
-            if space is None:
-                raise EnvError(f"{name_of_class} must set `{name}`, but has none.")
-            raise EnvError(
-                f"`{name}` of {name_of_class} must be a Gymnasium space, but got {spell(space)}."
-            )
-        found.append(space)
-    return found[0], found[1]
+@dataclass(frozen=True)
+class EnvTraits:
+    """What an env is and which optional methods it has. A method is None where it has none."""
+
+    env: Any  # as given, with all wrappers
+    unwrapped: Any  # without any wrapper
+    api: Api
+    name: str  # of the class, for messages
+    takes_seed: bool  # `reset(seed=...)` reaches the env through all wrappers
+    seed: Callable[[int], Any] | None  # gym before 0.26
+    render: Callable[[], Any] | None
+    close: Callable[[], Any] | None
+    action_masks: Callable[[], Any] | None
+    render_mode: str | None
+    possible_agents: tuple[Any, ...]
+
+    @property
+    def is_zoo(self) -> bool:
+        """Whether the env has an API of PettingZoo."""
+        return self.api in ("parallel", "aec")
 
 
-def _space_of(env: Any, name: str) -> Any:
-    """Return the space that the outermost layer sets, of one agent where it tells them apart."""
-    for layer in _layers(env):
-        for spelling in (f"single_{name}", name):
-            if defines(layer, spelling):
-                return getattr(layer, spelling)
-    return getattr(env, name, None)
-
-
-def zoo_spaces(env: Any) -> tuple[tuple[Any, ...], Space, Space]:
-    """Return the agents of a PettingZoo env and the spaces that all of them share."""
-    name = class_name(getattr(env, "unwrapped", env))
-    ids = tuple(getattr(env, "possible_agents", ()) or ())
-    if not ids:
-        raise EnvError(
-            f"{name} must have `possible_agents`, but has none: its slots need a number."
+def inspect_env(env: Any) -> EnvTraits:
+    """Probe one env; what is not an env, or lacks `reset` or `step`, raises."""
+    inner = env.unwrapped if isinstance(env, Wrapper) else env
+    if isinstance(inner, type) or (callable(inner) and not hasattr(inner, "step")):
+        name = describe(inner)
+        raise UsageError(f"`env` must be an environment, but got {name}. Try `{name}()`.")
+    for method in ("reset", "step"):
+        given = getattr(inner, method, None)
+        is_default = isinstance(inner, PufferEnv) and _is_default(inner, method)
+        if not callable(given) or is_default:
+            raise EnvError(f"{class_name(inner)} must define `{method}`, but has none.")
+    if hasattr(inner, "recv"):
+        raise UsageError(
+            f"`env` must be a single environment, but got the vector env {class_name(inner)}. "
+            "Try the env that it is made of."
         )
-    shared: list[Space] = []
-    for field in ("observation_space", "action_space"):
-        given = {id: _zoo_space(env, field, id, name) for id in ids}
-        first = given[ids[0]]
-        for id, space in given.items():
-            if space != first:
-                raise UsageError(
-                    f"`{field}` must be the same for all agents of {name}, but {ids[0]} has "
-                    f"{first} and {id} has {space}. Try "
-                    "`pufferlib.emulation.PadAgents` around it."
-                )
-        shared.append(first)
-    return ids, shared[0], shared[1]
+    api = _api(inner)
+    if api == "aec" and _may_act_at_once(inner):
+        env, api = _to_parallel(env), "parallel"
+    unwrapped = getattr(env, "unwrapped", env)  # of our wrappers, then of Gymnasium's
+    unwrapped = getattr(unwrapped, "unwrapped", unwrapped)
+    return EnvTraits(
+        env=env,
+        unwrapped=unwrapped,
+        api=api,
+        name=class_name(unwrapped),
+        takes_seed=_takes_seed(env),
+        seed=_method(env, "seed"),
+        render=_method(env, "render"),
+        close=_method(env, "close"),
+        action_masks=_mask_method(env),
+        render_mode=getattr(env, "render_mode", None),
+        possible_agents=tuple(getattr(env, "possible_agents", ()) or ()),
+    )
 
 
-def _zoo_space(env: Any, field: str, id: Any, name: str) -> Space:
-    given = getattr(env, field, None)
+def _is_default(env: PufferEnv, method: str) -> bool:
+    return getattr(type(env), method) is getattr(PufferEnv, method)
+
+
+def _api(inner: Any) -> Api:
+    if isinstance(inner, PufferEnv):
+        if "observations" in vars(inner):
+            return "in_place"
+        return "agent_dicts" if defines(inner, "single_observation_space") else "single_agent"
+    if isinstance(inner, gymnasium.Env):
+        return "gymnasium"
+    if hasattr(inner, "agent_selection") or hasattr(inner, "agent_iter"):
+        return "aec"
+    return "parallel" if hasattr(inner, "possible_agents") else "single_agent"
+
+
+def _may_act_at_once(aec_env: Any) -> bool:
+    return bool(getattr(aec_env, "metadata", {}).get("is_parallelizable", False))
+
+
+def _to_parallel(aec_env: Any) -> Any:
     try:
-        space = given(id) if callable(given) else getattr(env, f"{field}s")[id]
-    except Exception as error:
-        raise EnvError(f"{name} must give `{field}({id!r})`, but raised {error!r}.") from error
-    if not isinstance(space, gymnasium.Space):
-        raise EnvError(
-            f"`{field}({id!r})` of {name} must be a Gymnasium space, but got {spell(space)}."
-        )
-    return space
+        from pettingzoo.utils.conversions import aec_to_parallel
+    except ImportError:
+        raise MissingExtraError(
+            "AEC envs need PettingZoo: pip install 'pufferlib[pettingzoo]'"
+        ) from None
+    return aec_to_parallel(aec_env)
 
 
-def num_agents_of(env: Any) -> int:
-    """Return the number of agents that a PufferEnv sets: a whole number, at least 1."""
-    num_agents = env.num_agents
-    if isinstance(num_agents, bool) or not isinstance(num_agents, int | np.integer):
-        raise EnvError(
-            f"`num_agents` of {class_name(env)} must be a whole number, but got {num_agents!r}."
-        )
-    if num_agents < 1:
-        raise EnvError(f"`num_agents` of {class_name(env)} must be at least 1, got {num_agents}.")
-    return int(num_agents)
+def _method(env: Any, name: str) -> Callable[..., Any] | None:
+    found = getattr(env, name, None)
+    return found if callable(found) else None
 
 
-def takes_seed(env: Any) -> bool:
-    """Return whether a seed given to `reset` reaches the env through all layers."""
+def _mask_method(env: Any) -> Callable[[], Any] | None:
+    if not isinstance(env, gymnasium.Wrapper):
+        return _method(env, "action_masks")
+    found = env.has_wrapper_attr("action_masks") and env.get_wrapper_attr("action_masks")
+    return found if callable(found) else None
+
+
+def _takes_seed(env: Any) -> bool:
     for layer in _layers(env):
         try:
             params = inspect.signature(layer.reset).parameters
-        except (TypeError, ValueError):  # C code may not tell
+        except (TypeError, ValueError):  # C code may have no signature
             continue
         if "seed" not in params and all(p.kind is not p.VAR_KEYWORD for p in params.values()):
             return False
@@ -109,3 +141,107 @@ def _layers(env: Any) -> Iterator[Any]:
         yield env
         env = env.env
     yield env
+
+
+# ---- Spaces and agents ---------------------------------------------------------------------------
+
+
+def spaces_of(traits: EnvTraits) -> tuple[Space, Space]:
+    """Return the spaces of one agent, from the outermost wrapper that sets them."""
+    found = []
+    for name in ("observation_space", "action_space"):
+        space = _space(traits.env, name)
+        if space is None:
+            raise EnvError(f"{traits.name} must set `{name}`, but has none.")
+        found.append(_checked_space(space, name, traits))
+    return found[0], found[1]
+
+
+def _space(env: Any, name: str) -> Any:
+    for layer in _layers(env):
+        for spelling in (f"single_{name}", name):
+            if defines(layer, spelling):
+                return getattr(layer, spelling)
+    return getattr(env, name, None)
+
+
+def zoo_spaces(traits: EnvTraits) -> tuple[Space, Space]:
+    """Return the spaces that all agents of a PettingZoo env share."""
+    ids = traits.possible_agents
+    if not ids:
+        raise EnvError(f"{traits.name} must list its agents in `possible_agents`, but has none.")
+    shared: list[Space] = []
+    for field in ("observation_space", "action_space"):
+        given = {id: _zoo_space(traits, field, id) for id in ids}
+        first = given[ids[0]]
+        for id, space in given.items():
+            if space != first:
+                raise UsageError(
+                    f"`{field}` must be the same for all agents of {traits.name}, but {ids[0]} has "
+                    f"{first} and {id} has {space}. Try "
+                    "`pufferlib.emulation.PadAgents` around it."
+                )
+        shared.append(first)
+    return shared[0], shared[1]
+
+
+def _zoo_space(traits: EnvTraits, field: str, id: Any) -> Space:
+    given = getattr(traits.env, field, None)
+    call = f"{field}({id!r})"
+    try:
+        space = given(id) if callable(given) else getattr(traits.env, f"{field}s")[id]
+    except Exception as error:
+        raise EnvError(f"{traits.name} must give `{call}`, but raised {error!r}.") from error
+    return _checked_space(space, call, traits)
+
+
+def _checked_space(space: Any, name: str, traits: EnvTraits) -> Space:
+    if isinstance(space, gymnasium.Space):
+        return space
+    given = describe(space)
+    raise EnvError(f"`{name}` of {traits.name} must be a Gymnasium space, but got {given}.")
+
+
+def num_agents_of(traits: EnvTraits) -> int:
+    """Return the number of agents that a PufferEnv sets."""
+    num_agents = traits.env.num_agents
+    is_whole = isinstance(num_agents, int | np.integer) and not isinstance(num_agents, bool)
+    if not is_whole or num_agents < 1:
+        raise EnvError(
+            f"`num_agents` of {traits.name} must be a whole number of at least 1, "
+            f"but got {num_agents!r}."
+        )
+    return int(num_agents)
+
+
+# ---- Probing without a trace, and the names of what was probed -----------------------------------
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore the global random generators afterwards: probing an env must not change its play."""
+    state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+
+
+def class_name(env: Any) -> str:
+    """Return the name of an env's class, or of a class itself."""
+    return env.__name__ if isinstance(env, type) else type(env).__name__
+
+
+def describe(value: Any) -> str:
+    """Return the name of a class or function, and of anything else a short repr."""
+    return getattr(value, "__name__", None) or brief(value, 60)
+
+
+def raised_text(error: Exception) -> str:
+    """Describe in one line what the code of an env raised."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # the exception is the user's, and its `__str__` may be broken too
+        text = ""
+    return f"raised {type(error).__name__}{f': {text}' if text else '.'}"

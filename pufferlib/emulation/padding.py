@@ -47,7 +47,7 @@ class PadAgents:
 
     @property
     def agents(self) -> list[Any]:
-        """Who is in play."""
+        """The live agents."""
         return list(self.env.agents)
 
     @property

@@ -20,8 +20,8 @@ PREFIX = "gym-"
 # params of `gymnasium.make` itself; the others go to the env
 _MAKE_PARAMS = ("max_episode_steps", "disable_env_checker")
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
-_OWN_NAMESPACE = "ocean"  # envs of this package, which have shorter names
-_PLACEHOLDERS = {"GymV21Environment", "GymV26Environment"}  # ask for shimmy and an env of theirs
+_OWN_NAMESPACE = "ocean"  # envs of this package have shorter names
+_PLACEHOLDERS = {"GymV21Environment", "GymV26Environment"}  # need shimmy and an env of its
 
 
 def find(name: str) -> EnvSpec:
@@ -68,7 +68,7 @@ class Creator:
         self.__signature__ = self._signature()
 
     def __call__(self, **params: Any) -> gymnasium.Env[Any, Any]:
-        # what an env returns is checked by emulation; twice would only take longer
+        # emulation checks what an env returns: a second check would only take longer
         params = {"disable_env_checker": True, **params}
         try:
             return gymnasium.make(self.spec, **params)
@@ -86,7 +86,7 @@ class Creator:
         return keyword_signature(make, _MAKE_PARAMS)
 
     def _missing(self, error: Exception) -> MissingExtraError:
-        """Build the one line that says what to install."""
+        """Return the error that names the package to install."""
         id, entry_point = PREFIX + self.spec.id, str(self.spec.entry_point)
         for module, extra in _EXTRAS.items():
             if entry_point.startswith(module):
@@ -101,7 +101,7 @@ class Creator:
 
 
 def _specs() -> Iterator[GymnasiumSpec]:
-    """Yield what can be made one by one; some ids have only a vector form."""
+    """Yield ids of single envs; some ids have only a vector form."""
     return (spec for spec in gymnasium.registry.values() if spec.entry_point is not None)
 
 

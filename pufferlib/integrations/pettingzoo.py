@@ -1,7 +1,7 @@
 """The family `pettingzoo-`: PettingZoo's environments, and those that moved to MPE2.
 
-A bare name means the newest version that is installed. Turn-based envs stay so: emulation takes one
-turn to a step.
+A bare name means the newest installed version. AEC envs stay AEC: emulation steps one agent at a
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pufferlib.registry import EnvSpec, plain
 PREFIX = "pettingzoo-"
 INSTALL = "pip install 'pufferlib[pettingzoo]'"
 
-# where modules named <name>_v<version> lie
+# packages with modules named <name>_v<version>
 _SUITES = (
     "pettingzoo.butterfly",
     "pettingzoo.classic",
@@ -31,12 +31,12 @@ _SUITES = (
     "pettingzoo.mpe",  # before it moved to mpe2
     "pettingzoo.atari",
 )
-# what the extra does not bring, by the module that is missing
+# commands for what the extra does not install, by the missing module
 _INSTALLS = {
     "multi_agent_ale_py": "pip install 'pettingzoo[atari]'",
     "pyspiel": "pip install open_spiel",
 }
-# how envs spell their number of agents
+# the param that sets the number of agents
 _COUNTS = {
     "hanabi": "players",
     "multiwalker": "n_walkers",
@@ -48,7 +48,7 @@ _COUNTS = {
     "texas_holdem": "num_players",
     "texas_holdem_no_limit": "num_players",
 }
-# and where the number is a sum
+# envs whose number of agents is a sum of params
 _SUMS = {"knights_archers_zombies": "`num_archers` and `num_knights`"}
 
 
@@ -85,7 +85,7 @@ def find(name: str) -> EnvSpec:
 
 
 def names() -> list[str]:
-    """Return the bare names of what is installed."""
+    """Return the bare names of installed envs."""
     has_atari = importlib.util.find_spec("multi_agent_ale_py") is not None
     listed = [found for found in _present() if has_atari or found.suite != "pettingzoo.atari"]
     return list(dict.fromkeys(PREFIX + plain(found.name) for found in listed))
@@ -98,7 +98,7 @@ class Creator:
         self.found = found
         module = self._module()
         self._make = getattr(module, "parallel_env", None) or module.env
-        raw = getattr(module, "raw_env", self._make)  # the others take any keyword
+        raw = getattr(module, "raw_env", self._make)  # `env` and `parallel_env` take any keyword
         takes_it = "num_agents" in keyword_signature(raw).parameters
         self._count = "num_agents" if takes_it else _COUNTS.get(found.name)
         self.__signature__ = keyword_signature(raw, ("num_agents",))
@@ -125,7 +125,7 @@ class Creator:
     def _module(self) -> ModuleType:
         try:
             with warnings.catch_warnings():
-                # PettingZoo 1.27 asks for `pettingzoo.make`, which its predecessors do not have
+                # PettingZoo 1.27 recommends `pettingzoo.make`, which older versions do not have
                 warnings.simplefilter("ignore", DeprecationWarning)
                 return importlib.import_module(self.found.module)
         except ImportError as error:
@@ -140,7 +140,7 @@ class Creator:
 
 
 def _present() -> list[Found]:
-    """Look for the modules of envs, without importing any of them."""
+    """Find the modules of envs without importing them."""
     found = []
     for suite in _SUITES:
         package, *folders = suite.split(".")

@@ -1,12 +1,15 @@
-"""What a logger is, the one that keeps nothing, and the one that outlives all others."""
+"""What a logger is, the one that keeps nothing, and the one that survives failures of others."""
 
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Protocol, Self, runtime_checkable
 
-from pufferlib.loggers.background import BackgroundLogger
+from pufferlib.closing import Closing
+from pufferlib.config import Config
 
 
 @runtime_checkable
@@ -15,12 +18,30 @@ class Logger(Protocol):
 
     `log` is called once per iteration, from one thread, with steps that never decrease within a
     run. `metrics` belongs to the caller and is only valid during the call. `close` is called once
-    at the end, and nothing after it. Either may raise: the trainer warns once and goes on.
+    at the end, and nothing after it. Either may raise: the trainer warns once and continues.
     """
 
     def log(self, metrics: Mapping[str, float], step: int) -> None: ...
 
     def close(self) -> None: ...
+
+
+class RunLogger(Closing):
+    """Base of the loggers in this package: `puffer train` makes them from a config."""
+
+    url: str | None = None  # where to look at the run, None if unknown
+
+    @classmethod
+    def for_run(cls, config: Config, folder: Path) -> Self:
+        """Make the logger of a run that keeps its files in `folder`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Keep the metrics of one iteration."""
+
+    def stop(self) -> None:
+        """Start to close without waiting; `close` waits."""
 
 
 class NoLogger:
@@ -34,10 +55,10 @@ class NoLogger:
 
 
 class SafeLogger:
-    """Passes each call on to several loggers, and outlives all of them.
+    """Passes each call on to several loggers, and survives all of their failures.
 
-    A logger that raises (disk full, no network, a bug) costs one warning; it is skipped from then
-    on while the others go on. Only KeyboardInterrupt and its like pass through.
+    A logger that raises (disk full, no network, a bug) costs one warning and is skipped from then
+    on; the others continue. Only KeyboardInterrupt and the like pass through.
     """
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
@@ -52,10 +73,10 @@ class SafeLogger:
                 _warn(logger, f"failed at step {step} and is skipped from now on", error)
 
     def close(self) -> None:
-        """Close those that still work. May be called again, and then does nothing."""
+        """Close those that still work. A second call does nothing."""
         loggers, self._loggers = self._loggers, []
-        for logger in loggers:  # several slow ones end side by side, not one after the other
-            if isinstance(logger, BackgroundLogger):
+        for logger in loggers:  # several slow ones finish at the same time, not one by one
+            if isinstance(logger, RunLogger):
                 logger.stop()
         for logger in loggers:
             try:
@@ -67,7 +88,7 @@ class SafeLogger:
 def _warn(logger: Logger, event: str, error: Exception) -> None:
     reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".")
     warnings.warn(
-        f"{type(logger).__name__} {event}: {reason}. The run goes on.",
+        f"{type(logger).__name__} {event}: {reason}. The run continues.",
         RuntimeWarning,
         stacklevel=3,
     )

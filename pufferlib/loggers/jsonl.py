@@ -8,22 +8,19 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pufferlib.errors import UsageError
-
-if TYPE_CHECKING:
-    from typing import Self
+from pufferlib.loggers.base import RunLogger
 
 
-class JsonlLogger:
+class JsonlLogger(RunLogger):
     """One JSON object per line: `{"step": ..., <metric>: ...}`, in the order of the metrics.
 
-    Each line reaches the operating system in one write before `log` returns, so a file whose
-    process was killed holds whole lines only. NaN and infinities, which JSON does not have, become
-    null. Missing parent folders are created. An existing file is appended to: a resumed run
-    continues it, and where steps repeat, the later line is the one that counts.
+    Each line reaches the operating system in one write before `log` returns, so a killed process
+    leaves whole lines only. NaN and infinities, which JSON does not have, become null. Missing
+    parent folders are created. An existing file is appended to: a resumed run continues it, and if
+    steps repeat, the later line counts.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -40,36 +37,25 @@ class JsonlLogger:
             ) from error
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        row: dict[str, Any] = {"step": int(step)}
-        row.update((name, _json_number(value)) for name, value in metrics.items() if name != "step")
-        append(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
+        entry: dict[str, float | None] = {"step": int(step)}
+        entry |= {name: _json_number(metrics[name]) for name in metrics if name != "step"}
+        append(self._file, json.dumps(entry, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def append(file: io.FileIO, record: bytes) -> None:
-    """Write `record` whole and in one call, or leave the file as it was and raise OSError."""
+    """Write `record` whole in one call, or leave the file as it is and raise OSError."""
     size = os.fstat(file.fileno()).st_size
     written = file.write(record)
-    if written != len(record):  # the disk filled up in the middle: leave no half record behind
+    if written != len(record):  # the disk is full: leave no partial record
         file.truncate(size)
-        raise OSError(f"only {written} of {len(record)} bytes fitted into {os.fsdecode(file.name)}")
+        raise OSError(f"only {written} of {len(record)} bytes fit into {os.fsdecode(file.name)}")
 
 
 def _json_number(value: Any) -> float | None:
-    """The value as JSON can hold it; accepts what float() accepts (NumPy and torch scalars)."""
+    """Return the value for JSON; takes what float() takes, such as NumPy and torch scalars."""
     if isinstance(value, int):
         return value
     number = float(value)
@@ -77,16 +63,16 @@ def _json_number(value: Any) -> float | None:
 
 
 def _mend_last_line(path: Path) -> None:
-    """Make the file end with a whole line, so that appending cannot damage two of them.
+    """Make the file end with a whole line, so that the next line starts on its own.
 
-    A line without its newline is kept if it is valid JSON, and cut if it is the torn beginning
-    of one of our rows. A file that ends in anything else is not ours to cut: it gets a newline.
+    A last line without a newline is kept if it is valid JSON, and removed if it is the start of one
+    of our lines. Any other text is not ours to remove: it gets a newline.
     """
     if not path.exists():
         return
     with path.open("rb+") as file:
         content_size = file.seek(0, os.SEEK_END)
-        tail_size = min(content_size, 1 << 20)  # far longer than any row
+        tail_size = min(content_size, 1 << 20)  # far longer than any line
         file.seek(content_size - tail_size)
         tail = file.read(tail_size)
         if not tail or tail.endswith(b"\n"):

@@ -8,8 +8,9 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from pufferlib.config import Config
 from pufferlib.errors import UsageError
 from pufferlib.loggers.background import BackgroundLogger, load
 from pufferlib.loggers.jsonl import append
@@ -18,8 +19,8 @@ from pufferlib.loggers.jsonl import append
 class TensorboardLogger(BackgroundLogger):
     """Writes an event file for `tensorboard --logdir DIR`: `pip install 'pufferlib[tensorboard]'`.
 
-    A row is one record, whole in the file as soon as it is written. A resumed run may use the same
-    folder: what earlier files say of its first step and of later ones is replaced.
+    An entry is one record, written whole. A resumed run may use the same folder: its first step and
+    later ones replace those of earlier files.
     """
 
     def __init__(self, dir: str | os.PathLike[str]) -> None:
@@ -30,7 +31,7 @@ class TensorboardLogger(BackgroundLogger):
         self._summaries = load("tensorboard.compat.proto.summary_pb2", "TensorboardLogger")
         self._records = load("tensorboard.summary.writer.record_writer", "TensorboardLogger")
         self._file: io.FileIO | None = None
-        self._begun = False
+        self._has_started = False
         try:
             self.dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -40,19 +41,23 @@ class TensorboardLogger(BackgroundLogger):
                 " Try a folder of your own."
             ) from error
 
+    @classmethod
+    def for_run(cls, config: Config, folder: Path) -> Self:
+        return cls(folder / "tensorboard")
+
     def _open(self) -> None:
-        # "tfevents" is what TensorBoard looks for; it reads the files in the order of their names
+        # TensorBoard looks for "tfevents" and reads the files in the order of their names
         stem = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._file = (self.dir / stem).open("xb", buffering=0)
         self._add(file_version="brain.Event:2")
 
     def _write(self, metrics: Mapping[str, float], step: int) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._has_started:
+            self._has_started = True
             self._add(step=step, session_log=self._events.SessionLog(status="START"))
         value = self._summaries.Summary.Value
-        rows = [value(tag=name, simple_value=number) for name, number in metrics.items()]
-        self._add(step=step, summary=self._summaries.Summary(value=rows))
+        values = [value(tag=name, simple_value=number) for name, number in metrics.items()]
+        self._add(step=step, summary=self._summaries.Summary(value=values))
 
     def _add(self, **content: Any) -> None:
         """Append one event as one record."""

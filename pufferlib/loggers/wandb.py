@@ -10,23 +10,24 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from pufferlib.config import Config
 from pufferlib.files import read_regular, write_atomically
 from pufferlib.loggers.background import BackgroundLogger, load
 
-_INIT_SECONDS = 15.0  # a script that ends sooner may be held up by W&B's exit hook for this long
+_INIT_SECONDS = 15.0  # W&B's exit hook may delay a shorter script by this long
 
 
 class WandbLogger(BackgroundLogger):
     """Logs to Weights & Biases: `pip install 'pufferlib[wandb]'`, then `wandb login` once.
 
-    Without a login or a network the run is kept in the folder `wandb`, which one warning says, and
+    Without a login or a network, one warning says so, the run is kept in the folder `wandb`, and
     `wandb sync` uploads it. `config` is shown beside the run. A second logger with the same `id`
-    goes on with the same run; see `kept_id`. Variables of W&B such as WANDB_MODE, WANDB_DIR and
-    WANDB_RUN_ID count. `run` is W&B's own object, for all else that it can do, and None before the
-    first row was written. Unless a run of yours is open, it becomes W&B's current one, so that your
-    own `wandb.log` adds to it; where your code has imported wandb, the first row waits for that.
+    continues the same run; see `kept_id`. Variables of W&B such as WANDB_MODE, WANDB_DIR and
+    WANDB_RUN_ID apply. `run` is W&B's own object, None until the first entry is written. It becomes
+    W&B's current run unless one is open, so your own `wandb.log` adds to it; if your code has
+    imported wandb, the first `log` waits until the run is open.
     """
 
     def __init__(
@@ -38,15 +39,21 @@ class WandbLogger(BackgroundLogger):
         id: str | None = None,
     ) -> None:
         super().__init__()
-        # only who has imported it can call `wandb.log`, and only then may the first row take longer
+        # only code that has imported wandb can call `wandb.log`; then the first `log` waits
         self._is_shared = "wandb" in sys.modules
         self._wandb = load("wandb", "WandbLogger")
         self._opened = threading.Event()
         self._about = {"project": project, "entity": entity, "name": name}
         if id is not None and "WANDB_RUN_ID" not in os.environ:
-            self._about |= {"id": id, "resume": "allow"}  # if the server has it, go on with it
+            self._about |= {"id": id, "resume": "allow"}  # continue a run that the server knows
         self._config = dict(config or {})
         self.run: Any = None
+
+    @classmethod
+    def for_run(cls, config: Config, folder: Path) -> Self:
+        name = config.log.name or folder.name
+        own_id = kept_id(folder / "wandb.id")
+        return cls(config.log.project, config.log.entity, name, config.to_dict(), own_id)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         super().log(metrics, step)
@@ -60,7 +67,7 @@ class WandbLogger(BackgroundLogger):
             self._opened.set()
 
     def _connect(self) -> None:
-        # The terminal belongs to the dashboard: `setup` silences the login, `_init` the run.
+        # Keep the terminal for the dashboard: `setup` silences the login, `_init` the run.
         self._wandb.setup(settings=self._wandb.Settings(silent=True))
         mode = os.environ.get("WANDB_MODE")
         if mode is None and not self._wandb.login(prompt=False, verify=False):
@@ -80,15 +87,15 @@ class WandbLogger(BackgroundLogger):
         timeout = float(os.environ.get("WANDB_INIT_TIMEOUT", _INIT_SECONDS))
         settings = self._wandb.Settings(
             silent=True,
-            console="off",  # else it wraps stdout, on which the dashboard draws
+            console="off",  # or it wraps stdout, where the dashboard draws
             init_timeout=timeout,
-            finish_timeout=self.patience,  # else the script's exit waits for the network
+            finish_timeout=self.patience,  # or the exit of the script waits for the network
         )
         return self._wandb.init(
             **self._about,
             config=self._config,
             mode=mode,
-            # a run that the user's own code has begun stays as it is, and the current one
+            # a run that the user's code has opened stays open, and current
             reinit="default" if self._wandb.run is None else "create_new",
             settings=settings,
         )
@@ -105,16 +112,16 @@ class WandbLogger(BackgroundLogger):
 
 
 def kept_id(path: str | os.PathLike[str]) -> str:
-    """Return the id that the file at `path` keeps; if there is none, make one and keep it there.
+    """Return the id in the file at `path`; if there is none, make one and write it there.
 
-    So a run that is resumed finds itself again.
+    With it, a resumed run continues the same run at W&B.
     """
     with suppress(OSError, ValueError):
         found = read_regular(Path(path), 64).decode()
         if re.fullmatch("[0-9a-f]{16}", found):
             return found
     made = secrets.token_hex(8)
-    with suppress(OSError):  # where nothing can be kept, the run still has an id
+    with suppress(OSError):  # a folder that cannot be written: the id is not kept
         write_atomically(Path(path), made.encode())
     return made
 

@@ -13,7 +13,7 @@ __all__ = ["OCEAN_REGISTRY", "gymnasium_id", "register_gymnasium"]
 
 
 def gymnasium_id(name: str) -> str:
-    """Return the id of an Ocean env at Gymnasium: `ocean/Cartpole-v0` for "cartpole"."""
+    """Return the Gymnasium id of an Ocean env: `ocean/Cartpole-v0` for "cartpole"."""
     words = name.replace("-", "_").split("_")
     return f"ocean/{''.join(word[:1].upper() + word[1:] for word in words)}-v0"
 
@@ -21,7 +21,7 @@ def gymnasium_id(name: str) -> str:
 def register_gymnasium() -> list[str]:
     """Register all of OCEAN_REGISTRY with Gymnasium, for `make` and `make_vec`; return the ids.
 
-    Happens when this package is imported; call it again after adding to OCEAN_REGISTRY.
+    Importing this package calls it; call it again after adding to OCEAN_REGISTRY.
     """
     ids = {gymnasium_id(name): name for name in OCEAN_REGISTRY}
     for id, name in ids.items():

@@ -1,13 +1,13 @@
 """The folder of a run: its config, its log and its checkpoints.
 
-    config.json                    all that was set
+    config.json                    all options
     metrics.jsonl                  the log, a JSON object for each iteration
-    latest.safetensors             where `puffer resume` goes on
+    latest.safetensors             where `puffer resume` continues
     best.safetensors               the checkpoint with the highest score so far
     iteration-000200.safetensors   the newest few, `train.keep_checkpoints` of them
 
-A checkpoint is written once; `latest` and `best` are further names of it. All names change in one
-step each, so whenever a process dies the newest checkpoint or the one before is there and whole.
+A checkpoint is written once; `latest` and `best` are hard links to it. Each name changes
+atomically, so whenever a process dies, the newest checkpoint or the one before is there and whole.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
+from pufferlib.closing import Closing
 from pufferlib.config import Config
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
 from pufferlib.files import link_atomically, read_regular, remove_unfinished, write_atomically
 
 CONFIG, LOG, LATEST, BEST = "config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"
-LAUNCH = ".launch"  # names the torchrun that started the run
+LAUNCH = ".launch"  # holds the id of the torchrun launch that started the run
 _NUMBERED = re.compile(r"iteration-(\d{6,})\.safetensors")
-_SCORES = ("env/elo", "env/perf", "mean_reward")  # the first that a log has says how good it is
+_SCORES = ("env/elo", "env/perf", "mean_reward")  # the first that a log has is the score
 _MAX_CONFIG = 1 << 20  # bytes of a config.json
 
 
 class Saves(Protocol):
-    """What a run needs of a trainer."""
+    """The part of a trainer that a run needs."""
 
     @property
     def iteration(self) -> int: ...
@@ -44,28 +44,28 @@ class Saves(Protocol):
     def save_checkpoint(self, path: str | Path, metadata: Any = None) -> None: ...
 
 
-class Run:
-    """One folder, held by one process at a time from `with` to its end.
+class Run(Closing):
+    """The folder of a run. A `with` block locks it: only one process at a time can train it.
 
-    `keep` numbered checkpoints are kept besides the latest and the best. `metric` is the number of
-    the log that decides which is best: the higher the better. "auto" is `env/elo` in self-play,
-    else `env/perf` where the env has it, else `mean_reward`.
+    `keep` numbered checkpoints are kept besides the latest and the best. `metric` selects the best
+    checkpoint: the higher the better. "auto" is `env/elo` in self-play, else `env/perf` if the env
+    reports it, else `mean_reward`.
     """
 
     def __init__(self, folder: Path, keep: int = 0, metric: str = "auto") -> None:
         self.folder, self.keep, self.metric = folder, keep, metric
         self.best_score: float | None = None
-        self.is_first = True  # of several processes that train together, who writes
+        self.is_first = True  # of several processes that train together, the one that writes
         self._lock: int | None = None
 
     @property
     def latest(self) -> Path:
-        """The checkpoint to go on from, once there is one."""
+        """The checkpoint to continue from, once there is one."""
         return self.folder / LATEST
 
-    # ---- Holding it ------------------------------------------------------------------------------
+    # ---- The lock --------------------------------------------------------------------------------
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         if not self.is_first:
             return self
         file = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -74,20 +74,16 @@ class Run:
         except BlockingIOError:
             os.close(file)
             raise UsageError(
-                f"{quoted(self.folder)} must be a run that no other process trains, but one does."
+                f"{quoted(self.folder)} must not be in use, but another process trains this run."
             ) from None
-        except OSError:  # a disk without locks: then we must trust the user
+        except OSError:  # a disk without locks
             pass
         self._lock = file
         remove_unfinished(self.folder)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -95,10 +91,10 @@ class Run:
     # ---- Checkpoints -----------------------------------------------------------------------------
 
     def save(self, trainer: Saves, log: Mapping[str, float], settled: bool = True) -> None:
-        """Save what the trainer is now, whose last iteration gave `log`.
+        """Save the trainer; `log` holds the metrics of its last iteration.
 
-        Until its scores are `settled` none is kept, and the latest is the best. Raises
-        CheckpointError where that is impossible; what was saved before is then still there.
+        Until the scores are `settled` they are not compared, and the latest checkpoint is the best.
+        Raises CheckpointError if it cannot be written; earlier checkpoints are then still there.
         """
         score = self._score(log) if settled else None
         is_best = score is not None and (self.best_score is None or score > self.best_score)
@@ -123,13 +119,13 @@ class Run:
             ) from error
 
     def _score(self, log: Mapping[str, float]) -> float | None:
-        """Return the number of the log that counts, if this iteration has it."""
+        """Return the score of an iteration, None if its log has none."""
         keys = _SCORES if self.metric == "auto" else (self.metric,)
         value = next((log[key] for key in keys if key in log), math.nan)
         return float(value) if math.isfinite(value) else None
 
     def _remove_old(self, iteration: int) -> None:
-        """Remove numbered checkpoints beyond `keep`; those after `iteration` are another branch."""
+        """Remove old numbered checkpoints beyond `keep`; later ones belong to another branch."""
         past = [path for path in self.numbered() if _number(path) <= iteration]
         for path in past[self.keep :]:
             path.unlink(missing_ok=True)
@@ -140,23 +136,23 @@ class Run:
         return sorted(paths, key=_number, reverse=True)
 
     def candidates(self) -> list[Path]:
-        """Return the checkpoints to try to go on from, the best choice first."""
+        """Return the checkpoints to try to continue from, in order."""
         paths = (self.latest, *self.numbered(), self.folder / BEST)
         return [path for path in paths if path.exists()]
 
     def note_resume(self, path: Path, metadata: Any) -> None:
-        """Take over the best score so far from the checkpoint that the run goes on from."""
+        """Restore the best score from the checkpoint that the run continues from."""
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             score, best = (metadata["run"][key] for key in ("score", "best"))
             self.best_score = float(best) if math.isfinite(best) else None
-            if path == self.latest and score == best:  # killed before it got its second name?
+            if path == self.latest and score == best:  # killed before `best` was linked?
                 with contextlib.suppress(OSError):
                     link_atomically(path, self.folder / BEST)
 
     # ---- Config ----------------------------------------------------------------------------------
 
     def write_config(self, config: Config) -> None:
-        """Put `config` into the folder in place of what is there."""
+        """Write `config` into the folder, replacing an older one."""
         text = json.dumps(config.to_dict(), indent=2) + "\n"
         try:
             write_atomically(self.folder / CONFIG, text.encode())
@@ -167,11 +163,11 @@ class Run:
             ) from error
 
     def read_config(self) -> Config:
-        """Return the config that the run was started with."""
+        """Return the config of the run."""
         try:
             values = json.loads(read_regular(self.folder / CONFIG, _MAX_CONFIG))
             if not isinstance(values["name"], str):
-                raise ValueError("its config names no environment")
+                raise ValueError("its config has no name of an environment")
             return Config.from_dict(values)
         except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UsageError(
@@ -179,11 +175,11 @@ class Run:
             ) from None
 
     def check_own(self) -> None:
-        """Raise if what will be added to is a link: it could lead anywhere."""
+        """Raise UsageError if a file to append to is a link, which could lead anywhere."""
         for name in (LOG, "tensorboard"):
             if (self.folder / name).is_symlink():
                 raise UsageError(
-                    f"{quoted(self.folder / name)} must lie in the run, but is a link."
+                    f"{quoted(self.folder / name)} must be in the folder of the run, but is a link."
                 )
 
 
@@ -194,13 +190,13 @@ def _number(path: Path) -> int:
 
 
 def launch_id() -> str | None:
-    """Return what names this launch of torchrun, the same after it has restarted its processes."""
+    """Return the id of this torchrun launch, which stays the same when it restarts processes."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
     return None if run_id is None else f"{run_id}-{os.getppid()}"
 
 
 def of_launch(config: Config, launch: str) -> Run | None:
-    """Return the run that an earlier start of the same launch has made, None before the first."""
+    """Return the run that an earlier start of the same launch created, None at the first start."""
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         return None
     for path in Path(config.train.run_dir).glob(f"*/{LAUNCH}"):
@@ -211,7 +207,7 @@ def of_launch(config: Config, launch: str) -> Run | None:
 
 
 def create(config: Config, launch: str | None = None) -> Run:
-    """Make a new folder for a run in `train.run_dir` and put its config there."""
+    """Create a folder for a run in `train.run_dir` and write its config."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path(config.train.run_dir)
     name = config.name.replace("/", "-")
@@ -232,25 +228,25 @@ def create(config: Config, launch: str | None = None) -> Run:
             f"`--train.run-dir` must be a folder that can be written, but got {quoted(base)}: "
             f"{error.strerror}."
         ) from error
-    raise UsageError(f"{quoted(base)} holds too many runs of this second.")
+    raise UsageError(f"{quoted(base)} already holds 1000 runs of {name} from this second.")
 
 
 class Found(NamedTuple):
-    """A run, and the checkpoint of it that was named, if one was."""
+    """A run, and its checkpoint if the name was that of a checkpoint."""
 
     run: Run
     checkpoint: Path | None
 
 
 def find(word: str, base: Path) -> Found | None:
-    """Return the run that `word` names, a folder or a checkpoint in one; else None."""
+    """Return the run that `word` names, as a folder or a checkpoint; None if there is none."""
     path = Path(word)
-    if os.path.isdir(path):  # unlike Path.is_dir it takes a name of any length
+    if os.path.isdir(path):  # unlike Path.is_dir, it accepts a name of any length
         return Found(Run(path), None)
     if os.path.isfile(path) or path.suffix == ".safetensors":
         if not os.path.isfile(path):
             raise UsageError(
-                f"{quoted(path)} must be a checkpoint in the folder of a run, but is not there."
+                f"{quoted(path)} must be a checkpoint in the folder of a run, but does not exist."
             )
         return Found(Run(path.parent), path)
     if os.path.isdir(base / word):
@@ -259,11 +255,11 @@ def find(word: str, base: Path) -> Found | None:
 
 
 def newest(base: Path, name: str, with_checkpoint: bool = True) -> Run:
-    """Return the run of env `name` in `base` that was trained last."""
-    own = LATEST if with_checkpoint else CONFIG
+    """Return the most recently trained run of env `name` in `base`."""
+    marker = LATEST if with_checkpoint else CONFIG
     stamp = re.compile(re.escape(name.replace("/", "-")) + r"-\d{8}-\d{6}(-\d+)?")
-    held = base.glob(f"*/{own}") if os.path.isdir(base) else ()
-    folders = [path.parent for path in held if stamp.fullmatch(path.parent.name)]
+    found = base.glob(f"*/{marker}") if os.path.isdir(base) else ()
+    folders = [path.parent for path in found if stamp.fullmatch(path.parent.name)]
     if not folders:
         raise UsageError(
             f"{quoted(base)} must hold a run of {name}, but has none. "

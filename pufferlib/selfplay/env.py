@@ -68,7 +68,7 @@ class SelfPlay(VectorEnv):
         if not 0 <= latest_share <= 1:
             raise UsageError(f"`latest_share` must be between 0 and 1, but got {latest_share}.")
         self._inner = env
-        self.name = env.name
+        self.name, self.backend = env.name, env.backend
         self.num_envs, self.num_workers = env.num_envs, env.num_workers
         self.agents_per_env = env.agents_per_env // 2
         self.agent_cycle = env.agents_per_env  # slot n is agent n % agent_cycle of its env
@@ -128,8 +128,7 @@ class SelfPlay(VectorEnv):
     def place(self, first_env: int) -> bool:
         """Take the seeds and the games of envs `first_env` and on of a larger vector."""
         self._games.first_env = first_env  # its games are others, whatever the env can do
-        place = getattr(self._inner, "place", None)
-        return place is not None and bool(place(first_env))
+        return self._inner.place(first_env)
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._inner.reset(seed=self._take_seed(seed))

@@ -26,7 +26,6 @@ from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
 from pufferlib.training.minibatches import prioritised_units, shuffled_units
 from pufferlib.training.optimizers import Adam
-from pufferlib.training.ppo import explained_variance
 from pufferlib.training.rollout import Carry, Rollout, Targets
 from pufferlib.training.torch_engine import ADVANTAGE_FLOOR, TorchEngine
 from pufferlib.vectorization.threads import Threads
@@ -111,8 +110,7 @@ class NativeEngine(TorchEngine):
             group["lr"] = now.learning_rate
         with self._profiler("advantage"):
             targets = self.targets(rollout)
-            masks = None if rollout.all_present else rollout.masks
-            variance = explained_variance(rollout.values, targets.returns, masks)
+            variance = _explained_variance(rollout, targets.returns)
         with self._profiler("update"):
             self._bind_parameters()
             tables: list[NDArray[np.float32]] = []
@@ -125,7 +123,7 @@ class NativeEngine(TorchEngine):
                 last_kl = tables[-1][-1, LOSSES.index("approx_kl")]
                 if config.target_kl is not None and last_kl > config.target_kl:
                     break
-        return np.concatenate(tables), float(variance)
+        return np.concatenate(tables), variance
 
     def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
         logprobs = torch.empty_like(rollout.logprobs)
@@ -281,6 +279,14 @@ class _NativeActor(Actor):
             logprobs=None if logprobs is None else _array(logprobs),
             values=_array(values),
         )
+
+
+def _explained_variance(rollout: Rollout, returns: Tensor) -> float:
+    """Do what `ppo.explained_variance` does."""
+    masks = None if rollout.all_present else _array(rollout.masks)
+    _, _, spread = native.moments(_array(returns.contiguous()), masks)
+    _, _, left = native.moments(_array(returns - rollout.values), masks)
+    return 1 - left / spread if spread > 0 else np.nan
 
 
 def _draw_key(generator: torch.Generator | None) -> int:

@@ -1,19 +1,23 @@
 """Many environments at once behind one interface."""
 
+from pufferlib.vectorization.backends import emulate, make
 from pufferlib.vectorization.base import Batch, VectorEnv
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.ray import Ray
 from pufferlib.vectorization.serial import Serial
+from pufferlib.vectorization.sizes import DEFAULT_NUM_ENVS
 from pufferlib.vectorization.threads import Threads
 
 __all__ = [
+    "DEFAULT_NUM_ENVS",
     "Batch",
     "Multiprocessing",
     "Ray",
     "Serial",
     "Threads",
     "VectorEnv",
-    "creators",
+    "emulate",
+    "make",
     "measuring",
     "threads",
 ]

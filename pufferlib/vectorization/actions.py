@@ -1,10 +1,10 @@
-"""Actions in every form that `step` takes, as rows: what spaces give, and what people type."""
+"""Actions in every form that `step` takes, converted to rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,16 @@ from pufferlib.spaces import (
     rows_from_values,
 )
 
+# ids in the order of slots, where envs use dicts per agent
+AgentIds: TypeAlias = tuple[Any, ...] | None
+
 
 class Slots(NamedTuple):
     """The slots that actions are for: those of whole envs, one env after another."""
 
     masks: NDArray[np.bool_]  # [slots]; the agent is there to act
     agents_per_env: int = 1
-    agent_ids: tuple[Any, ...] | None = None
+    agent_ids: AgentIds = None
 
     @property
     def num_envs(self) -> int:
@@ -151,8 +154,8 @@ def _rows_of_array(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[
     try:
         values = np.asarray(actions)
     except Exception as error:  # rows of different lengths; a tensor with a gradient, or on GPU
-        said = " ".join(str(error).split()).rstrip(".")
-        raise UsageError(f"`actions` must be one array, but {said}.") from None
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UsageError(f"`actions` must be one array, but {reason}.") from None
     is_whole = bool(layout.nvec) and not layout.num_continuous
     if values.dtype.kind not in ("biu" if is_whole else "biuf"):
         given = type(actions).__name__ if values.dtype == object else values.dtype

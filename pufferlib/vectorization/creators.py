@@ -1,4 +1,4 @@
-"""Creators of envs on their way to another process: lambdas, closures, modules it cannot import."""
+"""Creators of envs, and how lambdas, closures and unimportable modules get to other processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
@@ -15,9 +15,26 @@ from pufferlib.errors import EnvError, UsageError
 from pufferlib.system import has_workers
 from pufferlib.vectorization.failures import one_line
 
+EnvCreator: TypeAlias = Callable[[], Any]  # makes one env, or one vector env
 
-def can_run(env_creator: Callable[[], Any]) -> bool:
-    """Return whether workers can be had here, and the creator can go to them."""
+
+class Recipe(NamedTuple):
+    """What a backend must know to make a vector env."""
+
+    name: str
+    entry_point: Callable[..., Any]
+    settings: dict[str, Any]
+    num_envs: int
+    num_workers: int | None
+    is_instance: bool = False  # the first env exists already, in this process
+
+    def creator(self) -> EnvCreator:
+        """Return a function that makes one env and can go to another process."""
+        return functools.partial(self.entry_point, **self.settings)
+
+
+def can_run(env_creator: EnvCreator) -> bool:
+    """Return whether this system has worker processes and the creator can be sent to them."""
     if not has_workers():
         return False
     try:
@@ -28,7 +45,7 @@ def can_run(env_creator: Callable[[], Any]) -> bool:
 
 
 def pickled(
-    env_creator: Callable[[], Any],
+    env_creator: EnvCreator,
     where: str = "process",
     else_try: str = ", or start_method='fork'",
 ) -> bytes:
@@ -49,10 +66,10 @@ def pickled(
     return data
 
 
-def unpickled(data: bytes) -> Callable[[], Any]:
+def unpickled(data: bytes) -> EnvCreator:
     """Return the creator in a worker."""
     try:
-        creator: Callable[[], Any] = cloudpickle.loads(data)
+        creator: EnvCreator = cloudpickle.loads(data)
     except Exception as error:
         raise EnvError(
             f"`env_creator` must be something a worker can import, but {one_line(error)}"

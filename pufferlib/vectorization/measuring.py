@@ -1,26 +1,23 @@
-"""What one env costs: time to create, reset and step it, how much that varies, and memory."""
+"""The cost of one env: time to create, reset and step it, how much that varies, and memory."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
-import os
-import select
-import signal
-import sys
+import math
+import threading
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from pufferlib.emulation import undisturbed
 from pufferlib.native import NativeCreator
 from pufferlib.spaces import ActionLayout, action_layout, action_values
 from pufferlib.vectorization.base import VectorEnv
+from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
@@ -55,13 +52,13 @@ class EnvCost(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes that nobody shares: of a worker process with one env, and of each env more."""
+    """Bytes of unshared memory: of a worker process with one env, and of each further env."""
 
     worker: int
     env: int
 
 
-def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int = 0) -> EnvCost:
+def measure_env(env_creator: EnvCreator, seconds: float = 0.5, seed: int = 0) -> EnvCost:
     """Create one env, step it with random actions for about `seconds`, and close it again.
 
     Other programs on the machine make no difference: where the env computes, the time that its
@@ -110,45 +107,26 @@ def measure_env(env_creator: Callable[[], Any], seconds: float = 0.5, seed: int 
     )
 
 
-def step_seconds_apart(
-    env_creator: Callable[[], Any], seconds: float = 0.02, limit: float = 2.0
-) -> float:
-    """Return the median seconds of a step, measured in a fork of this process.
+def step_seconds(env_creator: EnvCreator, seconds: float = 0.02, limit: float = 2.0) -> float:
+    """Return the median seconds of a step: 0 where the env raises, inf where it is late.
 
-    So whatever the env does there, this process stays as it was. 0 where the env cannot be measured
-    because it raises, inf where it takes longer than `limit`.
+    A copy of the creator makes the env, and it is closed afterwards; so neither the state that the
+    creator holds nor the envs that it makes later are affected. Late means that creating, stepping
+    and closing take longer than `limit`; a thread of its own finishes them then.
     """
-    if not hasattr(os, "fork"):
-        return 0.0
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads: see the time limit
-        pid = os.fork()
-    if pid == 0:
-        _tell_step_seconds(env_creator, seconds, writing)
-    os.close(writing)
-    try:
-        is_told = select.select([reading], [], [], limit)[0]
-        told = os.read(reading, 64) if is_told else b"inf"
-        return float(told or 0)
-    finally:
-        os.close(reading)
-        with contextlib.suppress(ChildProcessError, ProcessLookupError):  # somebody else has reaped
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    found: list[float] = []
 
+    def measure() -> None:
+        try:
+            found.append(measure_env(unpickled(pickled(env_creator)), seconds).median_step)
+        except BaseException:  # the env's own error: the backend will raise it again
+            found.append(0.0)
 
-def _tell_step_seconds(env_creator: Callable[[], Any], seconds: float, fd: int) -> NoReturn:
-    """Be the fork: measure in silence, write the result to `fd`, and end."""
-    try:
-        gc.disable()  # what is garbage here may still be somebody's there
-        null = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):
-            os.dup2(null, stream)
-        sys.stdout = sys.stderr = os.fdopen(null, "w")  # which may have been replaced
-        os.write(fd, repr(measure_env(env_creator, seconds).median_step).encode())
-    finally:
-        os._exit(0)
+    with undisturbed():
+        thread = threading.Thread(target=measure, name="pufferlib-timing", daemon=True)
+        thread.start()
+        thread.join(limit)
+    return found[0] if found else math.inf
 
 
 def measure_native(
@@ -176,7 +154,7 @@ def measure_native(
         reset=reset,
         step=float(taken.mean() * (1 - reset_share)),
         median_step=float(np.median(taken)),
-        spread=0.0,  # of one among so many nothing is seen
+        spread=0.0,  # unknown: only whole batches are timed
         reset_share=float(reset_share),
         wait_share=0.0,
         steps=steps,
@@ -184,7 +162,7 @@ def measure_native(
     )
 
 
-def measure_memory(env_creator: Callable[[], Any], create_seconds: float) -> Memory:
+def measure_memory(env_creator: EnvCreator, create_seconds: float) -> Memory:
     """Start workers with one env and with more, each of which takes `create_seconds` to create."""
     extra = int(np.clip(1 / max(create_seconds, 1e-9), 1, _MAX_EXTRA_ENVS))
     few, more = (_worker_bytes(env_creator, count) for count in (1, 1 + extra))
@@ -192,7 +170,7 @@ def measure_memory(env_creator: Callable[[], Any], create_seconds: float) -> Mem
 
 
 def measure_native_memory(env_creator: NativeCreator, settings: Mapping[str, Any]) -> Memory:
-    """Do the same for an env of the C core, of which a worker has many behind one vector env."""
+    """Do the same for an env of the C core; a worker has many of them behind one vector env."""
     few, more = (
         _worker_bytes(functools.partial(Threads, env_creator, count, 1, **settings), 1)
         for count in (1, 1 + _NATIVE_ENVS)
@@ -200,13 +178,12 @@ def measure_native_memory(env_creator: NativeCreator, settings: Mapping[str, Any
     return Memory(few, max(0, more - few) // _NATIVE_ENVS)
 
 
-def _worker_bytes(env_creator: Callable[[], Any], num_envs: int) -> int:
-    """Return the bytes that a worker with so many envs has for itself, after some steps."""
+def _worker_bytes(env_creator: EnvCreator, num_envs: int) -> int:
+    """Return the bytes of unshared memory of a worker with `num_envs` envs, after some steps."""
     with Multiprocessing(env_creator, num_envs, 1) as vecenv:
         vecenv.reset(seed=0)
         for actions in random_actions(vecenv, count=4):
             vecenv.step(actions)
-        assert isinstance(vecenv, Multiprocessing)
         (pid,) = vecenv.worker_pids
         return int(psutil.Process(pid).memory_full_info().uss)
 
@@ -226,7 +203,7 @@ def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
 
 
 def random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw an action for each slot; what has no bounds stays within +-1000."""
+    """Draw an action for each slot; unbounded numbers stay within +-1000."""
     rows = np.empty((num_slots, *layout.shape), layout.dtype)
     indices, reals = layout.split(rows)
     indices[...] = rng.integers(0, layout.nvec, indices.shape)

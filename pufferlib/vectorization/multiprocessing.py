@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_descriptors, has_workers, usable_cores
-from pufferlib.vectorization.base import other_process
-from pufferlib.vectorization.creators import pickled
+from pufferlib.vectorization.buffered import other_process
+from pufferlib.vectorization.creators import EnvCreator, pickled
 from pufferlib.vectorization.failures import LostWorkerError, rebuilt
 from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
 from pufferlib.vectorization.processes.shared_memory import SharedRows
@@ -55,9 +55,11 @@ class Multiprocessing(WorkerVectorEnv):
     start new episodes, and the old ones are marked truncated.
     """
 
+    backend = "multiprocessing"
+
     def __init__(
         self,
-        env_creator: Callable[[], Any],
+        env_creator: EnvCreator,
         num_envs: int,
         num_workers: int | None = None,
         envs_per_worker: int | None = None,
@@ -166,7 +168,7 @@ class Multiprocessing(WorkerVectorEnv):
         flags = self._flags
         if count == len(self._everyone):
             self._wait(self._workers, count)
-            bits = flags.said_by(self._workers)
+            bits = flags.combined_status(self._workers)
             if not bits & ~ENDED and self._kept is None:  # the usual case, without any detour
                 self._running, self._idle = [], self._everyone
                 self._is_quiet = not bits
@@ -175,7 +177,7 @@ class Multiprocessing(WorkerVectorEnv):
         self._wait(pending, count)
         done = flags.ready(pending)
         running = [worker for worker in self._running if worker not in done]
-        unread = [worker for worker in done if flags.said(worker) & ~ENDED]
+        unread = [worker for worker in done if flags.status(worker) & ~ENDED]
         idle, unread = self._idle + done, self._unread + unread
         self._running, self._idle, self._unread = running, idle, unread
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.errors import EnvError, MissingExtraError, PufferError, UsageError, WorkerError
-from pufferlib.vectorization.creators import pickled, unpickled
+from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.failures import (
     Failure,
     LostWorkerError,
@@ -56,9 +56,11 @@ class Ray(WorkerVectorEnv):
     many actors that died or hang are replaced, as for `Multiprocessing`.
     """
 
+    backend = "ray"
+
     def __init__(
         self,
-        env_creator: Callable[[], Any],
+        env_creator: EnvCreator,
         num_envs: int,
         num_workers: int | None = None,
         envs_per_worker: int | None = None,
@@ -388,19 +390,19 @@ def _imported() -> Any:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library must not call home
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library must send no statistics
     is_given = address is not None or bool(os.environ.get("RAY_ADDRESS"))
     given = {} if address is None else {"address": address}
     try:
         with contextlib.nullcontext() if is_given else _on_loopback():
             ray.init(**given, include_dashboard=None if address else False, logging_level="warning")
     except Exception as error:  # Ray raises plain Exceptions too
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         if address is not None:
             raise UsageError(
-                f"`address` must be that of a Ray cluster, but got {address!r}: {said}"
+                f"`address` must be that of a Ray cluster, but got {address!r}: {reason}"
             ) from error
-        raise PufferError(f"Ray cannot be started here: {said}") from error
+        raise PufferError(f"Ray cannot be started here: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -436,7 +438,7 @@ def _spelled(call: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of Ray's report that says why an actor is gone."""
+    """Return the line of Ray's report with the reason why an actor is gone."""
     report = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # colours
     lines = [" ".join(line.split()) for line in report.splitlines() if line.strip()]
     if not lines:
@@ -444,5 +446,5 @@ def _reason(error: Exception) -> str:
     if "creation task" in lines[0]:  # a traceback follows, which ends with the error
         return lines[-1].rstrip(".")
     start = "The actor is dead because "
-    telling = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    return (telling or lines)[0].partition(" Some common causes")[0].rstrip(".")
+    reasons = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    return (reasons or lines)[0].partition(" Some common causes")[0].rstrip(".")

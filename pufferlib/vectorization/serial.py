@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +13,23 @@ from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
-from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
+from pufferlib.vectorization.base import VectorEnv
+from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.shard import Shard
 
 
 class Serial(BufferedVectorEnv):
     """Runs `num_envs` envs made by `env_creator` in a plain loop over shared rows.
 
-    The envs may be of any kind that `emulation.as_rows` knows; `envs` holds them in that form. The
+    The envs may be of any kind that `emulation.adapt` knows; `envs` holds them in that form. The
     creator may return a vector env too: then `num_envs` of those run, and their envs count one by
     one. `first_env` is the number of the first env in a larger vector, whose seeds these follow.
     """
 
-    def __init__(
-        self, env_creator: Callable[[], Any], num_envs: int, *, first_env: int = 0
-    ) -> None:
+    backend = "serial"
+
+    def __init__(self, env_creator: EnvCreator, num_envs: int, *, first_env: int = 0) -> None:
         if num_envs < 1:
             raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
         self.shard = Shard(env_creator, num_envs, first_env)
@@ -40,6 +42,10 @@ class Serial(BufferedVectorEnv):
         check_memory(rows, "the rows of all envs", "num_envs")
         self.shard.bind(allocate(self.num_agents, *spaces, description.has_action_masks))
         self._attach(self.shard.buffers, *spaces)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        return cls(recipe.creator(), recipe.num_envs, **options)
 
     def rebind(self, buffers: Buffers) -> bool:
         self.shard.bind(buffers)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from pufferlib.episodes import EpisodeStats, metrics_of
+from pufferlib.vectorization.actions import AgentIds
 from pufferlib.vectorization.shard import Shard
 
 
@@ -15,7 +16,7 @@ class TurnReport(NamedTuple):
 
     infos: dict[int, dict[str, Any]]  # by slot within the worker; slots without one are missing
     stats: EpisodeStats | None = None  # of envs that count their episodes themselves
-    agent_ids: tuple[Any, ...] | None = None  # after a reset, and where they have changed
+    agent_ids: AgentIds = None  # after a reset, and where they have changed
 
 
 class ShardService:
@@ -27,7 +28,7 @@ class ShardService:
     def __init__(self, shard: Shard, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
         self.shard = shard
         self._returns, self._lengths = returns, lengths
-        self._agent_ids: tuple[Any, ...] | None = None  # as the parent knows them
+        self._agent_ids: AgentIds = None  # as the parent knows them
 
     def reset(self, seed: int, before: int) -> TurnReport:
         """Start new episodes, see `Shard.reset`."""

@@ -7,6 +7,7 @@ that it shares with its parent. So both do the same, in the same order.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -15,12 +16,17 @@ from numpy.typing import NDArray
 
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers
-from pufferlib.emulation import Emulated, FiniteCheck, SingleAgent, as_rows, call_creator
+from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import Space, action_layout, action_values
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
+from pufferlib.spaces import ObservationChecks, Space, action_layout, action_values
+from pufferlib.vectorization.actions import AgentIds
+from pufferlib.vectorization.base import Batch, VectorEnv
+from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.creators import EnvCreator
+
+_CHECKED_STEPS = 32  # in which observations are compared with the bounds of their Box
 
 
 class EnvDescription(NamedTuple):
@@ -56,19 +62,19 @@ _SPELLED = {
 class Shard:
     """Envs `first`, `first + 1`, ... of a vector; `bind` gives them rows, then `reset` comes first.
 
-    A creator may return an env of any kind that `emulation.as_rows` knows, or a vector env, whose
-    envs then count one by one. `on_created` is told how many of the creator's have been made.
+    A creator may return an env of any kind that `emulation.adapt` knows, or a vector env, whose
+    envs then count one by one. `on_created` is called with the number of units made so far.
     """
 
     def __init__(
         self,
-        env_creator: Callable[[], Any],
+        env_creator: EnvCreator,
         num_units: int,
         first_unit: int = 0,
         on_created: Callable[[int], None] | None = None,
     ) -> None:
         self.envs: list[Any] = []
-        # the unit whose turn it is: shows that a long call gets on, and where it does not
+        # the unit that runs: others see whether a long call makes progress, and where it hangs
         self.progress: list[int] | memoryview[int] = [0]
         description: EnvDescription | None = None
         try:
@@ -93,23 +99,23 @@ class Shard:
         self.num_envs = num_units * description.envs_per_unit
         self.slots_per_unit = description.agents_per_env * description.envs_per_unit
         self.num_slots = num_units * self.slots_per_unit
-        self.agent_ids: tuple[Any, ...] | None = None
-        self.is_silent = False  # surely nothing came of the last step besides rows
+        self.agent_ids: AgentIds = None
+        self.is_silent = False  # the last step surely left nothing but rows
 
-    def _created(self, env_creator: Callable[[], Any], unit: int) -> Any:
+    def _created(self, env_creator: EnvCreator, unit: int) -> Any:
         made = call_creator(env_creator, unit)
         if isinstance(made, VectorEnv):
             env: Any = _Nested(made, unit)
         else:
             like = self.envs[0] if self.envs and isinstance(self.envs[0], PufferEnv) else None
-            env = as_rows(made, unit, like)
+            env = adapt(made, unit, like)
         self.envs.append(env)
         return env
 
     def bind(self, buffers: Buffers, progress: NDArray[np.uint32] | None = None) -> None:
         """Use these rows, one for each slot of the shard, from now on.
 
-        With `progress`, a word that others can see, the unit whose turn it is stands there.
+        With `progress`, a word in shared memory, the unit that runs is written there.
         """
         self.buffers = buffers
         word = np.zeros(1, dtype=np.uint32) if progress is None else progress
@@ -120,10 +126,11 @@ class Shard:
         self.tracker = EpisodeTracker(buffers.num_slots)
         space = self.description.observation_space
         self._check, self._check_final = (
-            FiniteCheck(space, rows) for rows in (buffers.observations, buffers.final_observations)
+            ObservationChecks(space, rows)
+            for rows in (buffers.observations, buffers.final_observations)
         )
         self._loop = _loop(self.envs, buffers, self.tracker, word)
-        self._watched = True
+        self._bounds_checks_left = _CHECKED_STEPS
 
     def _slots(self, unit: int) -> tuple[int, int]:
         return unit * self.slots_per_unit, (unit + 1) * self.slots_per_unit
@@ -147,10 +154,10 @@ class Shard:
             if hasattr(env, "drain"):
                 env.drain()
         self._note_agents()
-        self._check_finite("reset")
+        self._check_observations("reset")
 
     def _note_agents(self) -> None:
-        """Learn the agents' ids where the envs speak in dicts; slots must mean the same in all."""
+        """Take the agents' ids where the envs use dicts; slots must mean the same in all envs."""
         self.agent_ids = getattr(self.envs[0], "agent_ids", None)
         for unit, env in enumerate(self.envs):
             check_agent_ids(
@@ -162,10 +169,10 @@ class Shard:
     def step(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
         """Step every env with its action row.
 
-        Returns what the envs said, one dict for each slot, and slot -> info of finished episodes.
+        Returns the envs' infos, one dict for each slot, and slot -> info of finished episodes.
         """
         self.is_silent = False
-        if self._loop is not None and not self._is_watched():
+        if self._loop is not None:
             return self._step_in_c()
         buffers, progress = self.buffers, self.progress
         present = buffers.masks.copy()
@@ -174,33 +181,27 @@ class Shard:
         slots = self.slots_per_unit
         for unit, step, own_actions in self._steps:
             progress[0] = unit
-            spoken = step(own_actions)[4]
-            if slots == 1 and type(spoken) is dict:
-                infos.append(spoken)
+            given = step(own_actions)[4]
+            if slots == 1 and type(given) is dict:
+                infos.append(given)
             else:
-                given = [spoken] if isinstance(spoken, dict) else list(spoken or ())
+                given = [given] if isinstance(given, dict) else list(given or ())
                 infos += (given + [{}] * slots)[:slots]
         ended = buffers.terminals | buffers.truncations
         finished = self.tracker.step(buffers.rewards, ended, present)
-        self._check_finite("step", bool(finished))
+        self._check_observations("step", bool(finished))
         if self.agent_ids is not None:
             self.agent_ids = getattr(self.envs[0], "agent_ids", None)  # one may have come
         return infos, finished
 
-    def _is_watched(self) -> bool:
-        """Return whether an env still needs a look at each step; in the end none of them does."""
-        if self._watched:
-            self._watched = any(env.is_watched for env in self.envs)
-        return self._watched
-
     def _step_in_c(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
-        """Do what `step` does; what is out of the ordinary, env by env, still happens in Python."""
+        """Do what `step` does; Python handles only the envs whose step is out of the ordinary."""
         infos: list[dict[str, Any]] = []
         stopped = self._run(0, infos)
         if stopped is None:
-            if not self._loop.checks_finite:
-                self._check_finite("step")
-            self.is_silent = not self._loop.num_spoken
+            if self._bounds_checks_left or not self._loop.checks_finite:
+                self._check_observations("step")
+            self.is_silent = not self._loop.num_infos
             return infos, {}
         while stopped is not None:
             unit, result = stopped
@@ -208,7 +209,7 @@ class Shard:
             infos.append(env.step(env.actions)[4] if result is None else env.finish(result))
             stopped = self._run(unit + 1, infos)
         finished = self.tracker.close(self.buffers.terminals | self.buffers.truncations)
-        self._check_finite("step", bool(finished))
+        self._check_observations("step", bool(finished))
         return infos, finished
 
     def _run(self, first: int, infos: list[dict[str, Any]]) -> tuple[int, Any] | None:
@@ -219,17 +220,26 @@ class Shard:
             raise self.envs[self.progress[0]].raised("step", error) from error
         return stopped
 
-    def _check_finite(self, method: str, ended: bool = False) -> None:
-        """Raise if a Python env gave nan or inf; C envs are tested, those are not ours."""
+    def _check_observations(self, method: str, ended: bool = False) -> None:
+        """Raise if a Python env gave nan or inf; warn once of values outside of their Box.
+
+        Bounds are compared in the first steps only: many envs with wrong bounds train well.
+        """
         if not isinstance(self.envs[0], Emulated):
             return
-        found = self._check.bad() or (self._check_final.bad() if ended else None)
+        found = self._check.nonfinite() or (self._check_final.nonfinite() if ended else None)
         if found is not None:
-            slot, said = found
+            slot, what = found
             if method == "step":
                 unit, within = divmod(slot, self.slots_per_unit)
-                said += self.envs[unit].cause_of_nan(within)
-            raise self.broken(method, said, slot)
+                what += self.envs[unit].cause_of_nan(within)
+            raise self.broken(method, what, slot)
+        if self._bounds_checks_left:
+            self._bounds_checks_left -= 1
+            outside = self._check.outside(self.buffers.masks)
+            if outside is not None:
+                self._bounds_checks_left = 0
+                warnings.warn(str(self.broken(method, outside[1], outside[0])), stacklevel=2)
 
     def broken(self, method: str, what: str, slot: int) -> EnvError:
         """Return the error that the env of `slot` did `what` in `method`; the caller raises it."""
@@ -241,7 +251,7 @@ class Shard:
         return EnvError(f"env {env}, `{method}`: {what}")
 
     def drain(self, units: Iterable[int] | None = None) -> EpisodeStats:
-        """Return what the envs, or those of some units, counted themselves since the last drain."""
+        """Return what the envs, or those of some units, have counted since the last drain."""
         stats = EpisodeStats()
         for env in self.envs if units is None else [self.envs[unit] for unit in units]:
             if hasattr(env, "drain"):
@@ -249,7 +259,7 @@ class Shard:
         return stats
 
     def snapshot(self) -> NDArray[np.uint8] | None:
-        """Return the state of every env, or None where they cannot give it."""
+        """Return the snapshot of every env, or None where the envs have none."""
         if not all(hasattr(env, "snapshot") for env in self.envs):
             return None
         states = []
@@ -259,7 +269,7 @@ class Shard:
         return None if any(state is None for state in states) else np.concatenate(states)
 
     def restore(self, rows: NDArray[np.uint8], first: int = 0) -> None:
-        """Put envs `first`, `first + 1`, ... of this shard back into states of `snapshot`."""
+        """Put envs `first`, `first + 1`, ... of this shard back into rows of `snapshot`."""
         per_unit = self.description.envs_per_unit
         for offset in range(0, len(rows), per_unit):
             self.progress[0] = unit = (first + offset) // per_unit
@@ -272,7 +282,7 @@ class Shard:
         return target.render(inner) if isinstance(target, _Nested) else target.render()
 
     def close(self) -> None:
-        """Close every env, also where one of them fails to; the first failure is raised then."""
+        """Close every env, and raise the first failure afterwards."""
         failed: Exception | None = None
         for unit, env in enumerate(self.envs):
             self.progress[0] = unit
@@ -307,14 +317,14 @@ def _loop(
 
 
 def is_python(env: Any) -> bool:
-    """Return whether a unit is made of Python envs, to which old generators may belong."""
+    """Return whether a unit is made of Python envs, whose old generators need small seeds."""
     if isinstance(env, _Nested):
         shard = getattr(env.vecenv, "shard", None)
         return shard is None or shard.description.is_python
     return isinstance(env, Emulated)
 
 
-def check_agent_ids(first: tuple[Any, ...] | None, own: tuple[Any, ...] | None, env: int) -> None:
+def check_agent_ids(first: AgentIds, own: AgentIds, env: int) -> None:
     """Raise unless the agents of `env` are those of env 0."""
     if own != first:
         raise EnvError(
@@ -352,7 +362,7 @@ class _Nested:
         self._rebound = False
 
     @property
-    def agent_ids(self) -> tuple[Any, ...] | None:
+    def agent_ids(self) -> AgentIds:
         return self.vecenv.agent_ids
 
     def bind(self, buffers: Buffers) -> None:

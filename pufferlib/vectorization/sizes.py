@@ -6,8 +6,9 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from pufferlib.errors import UsageError
-from pufferlib.registry import resolve_sizes
+from pufferlib.errors import UsageError, quoted
+
+DEFAULT_NUM_ENVS = 256
 
 
 @dataclass
@@ -31,6 +32,43 @@ class Partition:
         envs = self.envs(worker)
         which = f"env {envs[0]}" if len(envs) == 1 else f"envs {envs[0]} to {envs[-1]}"
         return f"worker {worker} ({which})"
+
+
+def resolve_sizes(
+    num_envs: int | None,
+    num_workers: int | None,
+    envs_per_worker: int | None,
+    default: int = DEFAULT_NUM_ENVS,
+) -> tuple[int, int | None]:
+    """Return (num_envs, num_workers) from any of the three; None workers: the backend decides."""
+    given = {
+        "num_envs": num_envs,
+        "num_workers": num_workers,
+        "envs_per_worker": envs_per_worker,
+    }
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"`{name}` must be a whole number, but got {quoted(value)}.")
+        if value is not None and value < 1:
+            raise UsageError(f"`{name}` must be at least 1, but got {value}.")
+    if envs_per_worker is None:
+        return num_envs or default, num_workers
+    if num_workers is None:
+        total = num_envs or default
+        if total % envs_per_worker:
+            fits = max(1, total // envs_per_worker) * envs_per_worker
+            raise UsageError(
+                f"`num_envs` must be a multiple of `envs_per_worker`, but got {total} and "
+                f"{envs_per_worker}. Try num_envs={fits}."
+            )
+        return total, total // envs_per_worker
+    total = num_workers * envs_per_worker
+    if num_envs is not None and num_envs != total:
+        raise UsageError(
+            f"`num_envs` must be num_workers x envs_per_worker, but got {num_envs} and "
+            f"{num_workers} x {envs_per_worker}. Try num_envs={total}, or leave one of them out."
+        )
+    return total, num_workers
 
 
 def check_options(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
 from pufferlib.native import NativeCreator, NativeVec, fresh_seed
 from pufferlib.system import check_memory, usable_cores
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv, other_process
+from pufferlib.vectorization.base import Batch
+from pufferlib.vectorization.buffered import BufferedVectorEnv, other_process
+from pufferlib.vectorization.creators import Recipe
 
 _MANY = 4096  # envs; fewer fit always, and need no look at one of them first
 
@@ -31,6 +34,8 @@ class Threads(BufferedVectorEnv):
     under way, and `send` twice starts both again. `reset` and `step` deal with all slots. Other
     calls wait for a half that is under way; a `snapshot` then lacks its rewards and flags.
     """
+
+    backend = "threads"
 
     def __init__(
         self,
@@ -60,6 +65,11 @@ class Threads(BufferedVectorEnv):
         self._num_received = self._num_sent = 0  # halves since the last reset
         self._last_infos: list[weakref.ref[Infos] | None] = [None, None]  # of each half
 
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        creator: Any = recipe.entry_point  # a NativeCreator: `make` has checked that
+        return cls(creator, recipe.num_envs, recipe.num_workers, **options, **recipe.settings)
+
     def rebind(self, buffers: Buffers) -> bool:
         self._vec.bind(buffers)
         self._attach(buffers, self.observation_space, self.action_space)
@@ -85,7 +95,7 @@ class Threads(BufferedVectorEnv):
         self._vec.step(rows)
         self._handed = None
         self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
-        infos = Infos(self.num_agents, self._vec.spoken)
+        infos = Infos(self.num_agents, self._vec.episode_infos)
         self._last_infos = [weakref.ref(infos)] * 2
         dones = np.logical_or(self.terminals, self.truncations, out=self._dones)
         return self.observations, self.rewards, dones, infos
@@ -105,7 +115,7 @@ class Threads(BufferedVectorEnv):
         self._vec.finish(half)
         self._num_received += 1
         self._handed = self._halves[half]
-        infos = Infos(self.batch_slots, functools.partial(self._vec.spoken, half))
+        infos = Infos(self.batch_slots, functools.partial(self._vec.episode_infos, half))
         self._last_infos[half] = weakref.ref(infos)
         return self._batch_of(infos)
 

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -22,7 +23,9 @@ from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats, Infos, finished
 from pufferlib.errors import PufferError, UsageError, WorkerError
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.actions import AgentIds
+from pufferlib.vectorization.base import Batch
+from pufferlib.vectorization.buffered import BufferedVectorEnv
 from pufferlib.vectorization.failures import LostWorkerError
 from pufferlib.vectorization.service import TurnReport
 from pufferlib.vectorization.shard import EnvDescription, check_agent_ids
@@ -258,7 +261,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
             self.agent_ids = report.agent_ids
         return None
 
-    def _note_agents_of(self, worker: int, ids: tuple[Any, ...] | None) -> PufferError | None:
+    def _note_agents_of(self, worker: int, ids: AgentIds) -> PufferError | None:
         """Note that a worker has reset its envs; return the error if its agents are others."""
         if not self._knows_agents:
             self.agent_ids, self._knows_agents = ids, True
@@ -446,32 +449,33 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     # ---- What a backend defines ----------------------------------------------------------------
 
+    @abstractmethod
     def _start_step(self, workers: list[int], idle: list[int], may_wait: bool) -> None:
         """Give `workers`, whose actions are in the rows, a turn; `idle` are the idle ones then.
 
         With `may_wait` it may wait for the end of the turn too, and set `_is_quiet`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _start_reset(self) -> None:
         """Give every worker a turn to reset its envs from `_seed` and `_envs_before`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _await(self, count: int) -> None:
         """Wait until `count` running workers are done, and move all that are.
 
         They go from `_running` to `_idle`, and to `_unread` where there may be a report. Workers
         that are lost meanwhile go to `_lose`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _report(self, worker: int) -> TurnReport | None:
         """Return the report of an unread worker, None where there is none after all.
 
         A LostWorkerError means that its turn is not done; other errors are those of its envs.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _call(
         self,
         workers: list[int],
@@ -484,11 +488,10 @@ class WorkerVectorEnv(BufferedVectorEnv):
         An error of their envs is raised once all have answered. `on_lost` replaces a lost worker,
         which is then called again; without it the LostWorkerError is raised.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _recreate(self, worker: int) -> None:
         """Create a worker in place of a lost one."""
-        raise NotImplementedError
 
 
 def warn(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Autotune: which layouts are tried for what an env costs, which is chosen, what is written."""
+"""Autotune: which layouts are tried for the cost of an env, which is chosen, what is written."""
 
 from __future__ import annotations
 
@@ -16,20 +16,16 @@ from gymnasium.spaces import Box, Discrete
 from pufferlib import config as configs
 from pufferlib import make
 from pufferlib.bench.autotune import (
-    Layout,
     Report,
-    Trial,
-    _Training,
-    _try,
     autotune,
     choose,
     explain,
-    native_layouts,
-    python_layouts,
-    spell_bytes,
-    spell_seconds,
+    format_bytes,
+    format_seconds,
     write_settings,
 )
+from pufferlib.bench.layouts import Layout, native_layouts, python_layouts
+from pufferlib.bench.trials import Trial, TrialSetup, _try
 from pufferlib.cli import main
 from pufferlib.errors import EnvError, UnknownNameError, UsageError
 from pufferlib.vectorization.measuring import EnvCost, Memory
@@ -72,7 +68,7 @@ def cost(step: float, **changes: Any) -> EnvCost:
 # ---- Which layouts are tried ---------------------------------------------------------------------
 
 
-def test_a_turn_of_a_worker_is_neither_short_nor_long() -> None:
+def test_one_step_of_a_worker_lasts_milliseconds() -> None:
     layouts = python_layouts(cost(1e-4), cores=2, limit=MANY)
     per_worker = [each.num_envs // 2 for each in layouts if each.backend == "multiprocessing"]
 
@@ -82,7 +78,7 @@ def test_a_turn_of_a_worker_is_neither_short_nor_long() -> None:
     assert all(each.num_workers == 2 for each in layouts if each.backend == "multiprocessing")
 
 
-def test_steps_that_differ_call_for_batches_of_those_that_are_ready() -> None:
+def test_uneven_steps_get_async_layouts() -> None:
     even = python_layouts(cost(5e-3, spread=1e-4), cores=2, limit=MANY)
     uneven = python_layouts(cost(5e-3, spread=2.5e-3), cores=2, limit=MANY)
 
@@ -93,8 +89,8 @@ def test_steps_that_differ_call_for_batches_of_those_that_are_ready() -> None:
         assert each.surplus_envs % (each.num_envs // each.num_workers) == 0
 
 
-def test_differences_between_short_steps_even_out_within_a_turn() -> None:
-    # 64 steps a turn: a deviation of half a step is a sixteenth of the turn's
+def test_short_uneven_steps_even_out_over_the_envs_of_a_worker() -> None:
+    # 64 steps per worker: a deviation of half a step is a sixteenth of their sum
     layouts = python_layouts(cost(1e-5, spread=5e-6), cores=2, limit=MANY)
     assert not any(each.surplus_envs for each in layouts)
 
@@ -107,17 +103,17 @@ def test_envs_that_wait_get_more_workers_than_cores() -> None:
     assert max(each.total_workers for each in waiting) == 16
 
 
-def test_one_core_has_no_use_for_workers() -> None:
+def test_one_core_gets_no_workers() -> None:
     assert {each.backend for each in python_layouts(cost(1e-3), 1, MANY)} == {"serial"}
     assert {each.num_workers for each in native_layouts(cost(1e-7), 1, MANY)} == {1}
 
 
-def test_no_more_envs_are_tried_than_there_is_room_for() -> None:
+def test_layouts_stay_within_the_limit_of_envs() -> None:
     assert max(each.total_envs for each in python_layouts(cost(1e-5), 2, limit=16)) <= 16
     assert max(each.total_envs for each in native_layouts(cost(1e-7), 2, limit=512)) <= 512
 
 
-def test_a_number_of_envs_is_kept() -> None:
+def test_a_given_number_of_envs_is_kept() -> None:
     uneven = cost(5e-3, spread=2.5e-3)
     for layouts in (python_layouts(uneven, 2, 4, 12), native_layouts(cost(1e-7), 2, 4, 12)):
         assert len(layouts) > 2
@@ -134,33 +130,33 @@ def test_agents_count_as_slots_of_native_envs() -> None:
 # ---- What a run would train on -------------------------------------------------------------------
 
 
-def training(agents: int = 1, **train: Any) -> _Training:
+def setup_of(agents: int = 1, **train: Any) -> TrialSetup:
     config = configs.Config(name="x", train=configs.TrainConfig(**train))
-    return _Training(config, cost(1e-7, num_agents=agents), 2)
+    return TrialSetup(config, cost(1e-7, num_agents=agents), 2)
 
 
-def test_more_envs_than_the_config_has_must_keep_its_batch_and_horizon() -> None:
+def test_layouts_with_more_envs_keep_batch_and_horizon_of_the_config() -> None:
     # 16384 / 256 envs = 64 steps each: with twice as many they would be 32
-    assert training(batch_size=16384).most_envs(256, MANY) == 256
+    assert setup_of(batch_size=16384).most_envs(256, MANY) == 256
     # segments of 32, four of them in a row for each env: up to 1024 envs have one each
-    assert training(batch_size=32768, num_steps=32).most_envs(256, MANY) == 1024
-    assert training(batch_size=32768, num_steps=32).most_envs(256, 600) == 512
-    assert training(16, batch_size=32768, num_steps=32).most_envs(16, MANY) == 64
+    assert setup_of(batch_size=32768, num_steps=32).most_envs(256, MANY) == 1024
+    assert setup_of(batch_size=32768, num_steps=32).most_envs(256, 600) == 512
+    assert setup_of(16, batch_size=32768, num_steps=32).most_envs(16, MANY) == 64
     # segments of 1024 are longer than they need be: 128 do
-    assert training(batch_size=8192).most_envs(8, MANY) == 64
-    assert training(2, batch_size=8192, self_play=True).most_envs(8, MANY) == 64
+    assert setup_of(batch_size=8192).most_envs(8, MANY) == 64
+    assert setup_of(2, batch_size=8192, self_play=True).most_envs(8, MANY) == 64
     # what does not fit is left alone
-    assert training(batch_size=500).most_envs(250, MANY) == 250
-    assert training(batch_size=16384).most_envs(256, 100) == 100
+    assert setup_of(batch_size=500).most_envs(250, MANY) == 250
+    assert setup_of(batch_size=16384).most_envs(256, 100) == 100
 
 
-def test_iterations_of_slow_envs_are_cut_to_the_time_there_is() -> None:
+def test_iterations_of_slow_envs_are_shortened() -> None:
     config = configs.Config(name="x", train=configs.TrainConfig(batch_size=4096), policy=TINY)
     with make("cartpole", 8) as vecenv:
-        whole, *about = _Training(config, cost(1e-6), 2).trainer(vecenv, 1.0)
+        whole, *about = TrialSetup(config, cost(1e-6), 2).trainer(vecenv, 1.0)
         assert (whole.config.batch_size, whole.shape.horizon, about) == (4096, 512, [4096, 512])
         # 8 slots of 10 ms on two cores: 0.1 s are 20 steps, so segments as short as they get
-        short, *about = _Training(config, cost(1e-2), 2).trainer(vecenv, 0.1)
+        short, *about = TrialSetup(config, cost(1e-2), 2).trainer(vecenv, 0.1)
         assert (short.config.batch_size, short.shape.horizon, about) == (64, 8, [4096, 512])
 
 
@@ -204,32 +200,33 @@ def test_the_fewest_envs_of_the_fastest_are_chosen() -> None:
     assert choose(trials) is trials[1]
 
 
-def test_the_reason_is_what_was_measured() -> None:
+def test_the_reason_follows_from_the_measurement() -> None:
     slow = cost(1e-3, spread=5e-4, wait_share=0.8)
     serial, workers = trial("serial", 8, 100), trial("multiprocessing", 16, 190, 2)
     ready = trial("multiprocessing", 4, 400, 4, surplus=12)
     many = trial("multiprocessing", 32, 390, 16)
 
     assert explain(workers, [serial, workers], slow, 2) == (
-        "a step takes 1 ms, so a turn of 8 ms is worth a worker on each core (1.9 times Serial)"
+        "a step takes 1 ms, so 8 ms of work per batch pay for a worker on each core "
+        "(1.9 times Serial)"
     )
     assert "vary by 50%" in explain(ready, [serial, ready], slow, 2)
     assert explain(many, [serial, many], slow, 2).startswith("envs wait for 80% of a step")
     worse = workers._replace(sps=50)
-    assert "reach 50% of this rate" in explain(serial, [serial, worse], slow, 2)
+    assert "reach only 50% of this rate" in explain(serial, [serial, worse], slow, 2)
     assert "one core" in explain(serial, [serial], slow, 1)
-    assert "no time for more" in explain(serial, [serial], slow, 2)
+    assert "no time for other trials" in explain(serial, [serial], slow, 2)
     assert "C env steps in 1 ms" in explain(trial("threads", 8, 9), [serial], slow, 2)
 
 
-def test_amounts_are_spelled_in_their_unit() -> None:
-    assert [spell_seconds(n) for n in (2.5e-7, 12.34e-6, 4.5e-3, 2)] == [
+def test_amounts_have_a_fitting_unit() -> None:
+    assert [format_seconds(n) for n in (2.5e-7, 12.34e-6, 4.5e-3, 2)] == [
         "0.25 us",
         "12.3 us",
         "4.5 ms",
         "2 s",
     ]
-    assert [spell_bytes(n) for n in (320, 44_800, 12e6, 999_900_000)] == [
+    assert [format_bytes(n) for n in (320, 44_800, 12e6, 999_900_000)] == [
         "320 B",
         "44.8 kB",
         "12 MB",
@@ -241,10 +238,10 @@ def test_amounts_are_spelled_in_their_unit() -> None:
 
 
 def test_a_python_env_is_tuned() -> None:
-    told: list[str] = []
+    lines: list[str] = []
     vec, params = configs.VecConfig(num_envs=8), {"busy": 1e-3}
     config = configs.Config(name="x", vec=vec, env=params, train=SMALL, policy=TINY)
-    report = autotune(f"{__name__}:Env", config=config, seconds=1, on_progress=told.append)
+    report = autotune(f"{__name__}:Env", config=config, seconds=1, on_progress=lines.append)
 
     assert report.best in report.trials
     assert report.best.is_finalist
@@ -255,25 +252,25 @@ def test_a_python_env_is_tuned() -> None:
         assert each.sps < 1e3 * (report.cores + 1)
         assert each.iteration_seconds == pytest.approx(64 / each.sps)
         assert each.horizon * each.layout.total_envs == 64
-    assert told[0] == "one env"
-    assert told[-1].startswith("the best ")
-    assert len(told) == len(report.trials) + 2
+    assert lines[0] == "one env"
+    assert lines[-1].startswith("the best ")
+    assert len(lines) == len(report.trials) + 2
     assert json.loads(json.dumps(report.to_dict()))["best"]["layout"]["backend"]
 
 
-def test_a_layout_that_fails_is_a_row_and_all_that_fail_are_an_error() -> None:
+def test_a_failed_layout_is_reported_and_an_env_that_always_fails_raises() -> None:
     with pytest.raises(EnvError, match="ZeroDivisionError: the world ended"):
         autotune(f"{__name__}:Broken", seconds=0.3)
 
     def refuse(layout: Layout) -> Any:
         raise UsageError("`x` must be y.\nmore")
 
-    training = _Training(configs.load("cartpole"), cost(1e-4), 2)
-    failed = _try(refuse, training, Layout("serial", 4), Memory(10, 2), 0.1)
+    setup = TrialSetup(configs.load("cartpole"), cost(1e-4), 2)
+    failed = _try(refuse, setup, Layout("serial", 4), Memory(10, 2), 0.1)
     assert (failed.sps, failed.failure, failed.memory) == (0, "`x` must be y.", 8)
 
 
-def test_mistakes_are_told_before_anything_runs() -> None:
+def test_mistakes_are_reported_before_any_trial() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean `cartpole`"):
         autotune("cartpol")
     with pytest.raises(UnknownNameError, match="Did you mean `busy`"):
@@ -293,7 +290,7 @@ def report_of(layout: Layout) -> Report:
     return Report("cartpole", 2, cost(1e-4), Memory(1, 1), [best], best, "why")
 
 
-def test_a_new_file_has_the_settings_and_where_they_come_from(tmp_path: Path) -> None:
+def test_a_new_file_has_the_settings_and_their_source(tmp_path: Path) -> None:
     path = tmp_path / "tuned.ini"
     write_settings(path, report_of(Layout("threads", 1024, 2)))
 
@@ -325,7 +322,7 @@ width = 3
 """
 
 
-def test_an_old_file_keeps_all_the_rest(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_other_settings(tmp_path: Path) -> None:
     path = tmp_path / "old.ini"
     path.write_text(OLD)
     write_settings(path, report_of(Layout("multiprocessing", 64, 2)))
@@ -341,7 +338,7 @@ def test_an_old_file_keeps_all_the_rest(tmp_path: Path) -> None:
     assert path.read_text() == first
 
 
-def test_keys_of_workers_become_comments_where_there_are_none(tmp_path: Path) -> None:
+def test_keys_of_workers_become_comments_without_workers(tmp_path: Path) -> None:
     path = tmp_path / "old.ini"
     path.write_text("[vec]\ntimeout = 5\n")
     write_settings(path, report_of(Layout("serial", 4)))
@@ -352,7 +349,7 @@ def test_keys_of_workers_become_comments_where_there_are_none(tmp_path: Path) ->
         assert vecenv.num_envs == 4
 
 
-def test_async_settings_make_what_was_tried(tmp_path: Path) -> None:
+def test_async_settings_make_the_measured_layout(tmp_path: Path) -> None:
     path = tmp_path / "tuned.ini"
     write_settings(path, report_of(Layout("multiprocessing", 2, 1, 2)))
 
@@ -362,7 +359,7 @@ def test_async_settings_make_what_was_tried(tmp_path: Path) -> None:
         assert (vecenv.num_envs, vecenv.surplus_envs, vecenv.num_workers) == (2, 2, 1)
 
 
-def test_a_file_that_is_no_ini_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_ini_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello\n")
     with pytest.raises(UsageError, match=r"notes\.txt:1"):

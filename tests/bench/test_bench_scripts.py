@@ -1,4 +1,4 @@
-"""The scripts in benchmarks/ read logs and programs rightly; nothing here measures anything."""
+"""The scripts in benchmarks/ read logs and output of programs; nothing here measures speed."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_mark_counts_once_a_hundred_episodes_have_ended(learning: ModuleType) 
     assert learning.first_reached(rows[:3], mark) is None
 
 
-def test_lines_without_episodes_are_passed_over(learning: ModuleType) -> None:
+def test_lines_without_episodes_are_skipped(learning: ModuleType) -> None:
     empty = {"steps": 1, "mean_reward": None, "episodes": None}
 
     assert learning.first_reached([empty, line(2, 480, 100)], learning.MARKS["cartpole"])
 
 
-def test_a_summary_tells_the_slowest_seed_and_the_mean_of_the_ends(learning: ModuleType) -> None:
+def test_a_summary_has_the_slowest_seed_and_the_final_mean(learning: ModuleType) -> None:
     seeds = [
         {"seed": 2, "steps": 300, "seconds": 3.0, "perf": 0.9},
         {"seed": 1, "steps": 500, "seconds": 2.0, "perf": 1.0},
@@ -71,7 +71,7 @@ def test_a_summary_tells_the_slowest_seed_and_the_mean_of_the_ends(learning: Mod
     assert learning.summarised(seeds, 1e6)["steps"] is None
 
 
-def test_without_memory_the_mark_must_be_missed(learning: ModuleType) -> None:
+def test_without_a_recurrent_layer_the_mark_must_be_missed(learning: ModuleType) -> None:
     reached, missed = {"steps": 100}, {"steps": None}
 
     assert learning.is_as_expected("tmaze/gru", reached)
@@ -103,7 +103,7 @@ def test_a_run_is_finished_when_its_budget_is_spent(
     assert learning_gym.is_finished(tmp_path)
 
 
-def test_an_entry_of_the_gym_table_tells_mean_and_spread(learning_gym: ModuleType) -> None:
+def test_an_entry_of_the_gym_table_has_mean_and_deviation(learning_gym: ModuleType) -> None:
     seeds = [{"seed": 2, "return": 490.0, "eval": 500.0}, {"seed": 1, "return": 500.0, "eval": 500}]
     entry = learning_gym.summarised("gym-Hopper-v5", seeds)
 
@@ -174,7 +174,7 @@ def test_double_buffering_is_measured_with_both_policies(
     assert [line.split()[1] for line in lines[1:]] == ["computes", "waits"]
 
 
-def test_memories_are_measured_beside_torchs(
+def test_recurrent_layers_are_measured_beside_those_of_torch(
     bars: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recurrent = importlib.import_module("recurrent")

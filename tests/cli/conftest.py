@@ -1,4 +1,4 @@
-"""Where commands are given: a folder of its own for each test, with a module in it if asked."""
+"""A working folder for each test, and a module in it on request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def world() -> Iterator[str]:
-    """A module in the folder where the user stands; its name is returned."""
+    """Write a module into the working folder; return its name."""
     Path("a_dark_world.py").write_text(WORLD)
     path = list(sys.path)
     yield "a_dark_world"

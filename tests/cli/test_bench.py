@@ -1,4 +1,4 @@
-"""`puffer bench`: the object it prints."""
+"""`puffer bench`: the JSON object it prints."""
 
 from __future__ import annotations
 

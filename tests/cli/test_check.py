@@ -1,4 +1,4 @@
-"""`puffer check`: what it says of sound, broken and missing envs."""
+"""`puffer check`: its report on valid, broken and missing envs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pufferlib
 from pufferlib.cli import main
 
 
-def test_a_sound_env_of_the_working_folder_is_fine(
+def test_a_valid_env_of_the_working_folder_passes(
     world: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", f"{world}:Maze", "--env.size", "4", "--steps", "50"]) == 0
@@ -36,7 +36,7 @@ def test_an_env_that_cannot_be_made_is_an_error(
     assert capsys.readouterr().out.startswith("error: Maze, `__init__`: raised TypeError: ")
 
 
-def test_names_are_checked_too(
+def test_registered_names_can_be_checked(
     world: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path.cwd()))  # a name does not: only `module:Object` looks here
@@ -60,7 +60,7 @@ def test_names_are_checked_too(
         (["cartpol"], "Did you mean `cartpole`"),
         (["no_such_module:Env"], "must name an importable object"),
         (["a_dark_world:Maz"], "module 'a_dark_world' has no attribute 'Maz'"),
-        (["a_dark_world:broken"], "must be the class or a factory of envs, but is neither"),
+        (["a_dark_world:broken"], "must be a class or a factory of envs, but got neither"),
         (["a_dark_world:small", "--env.prise", "1"], "`prise`. Did you mean `prize`?"),
         (["cartpole", "--env.gravty", "1"], "`gravty`. Did you mean `gravity`?"),
         (["cartpole", "--train.gamma", "1"], "only --env params can be set here"),
@@ -78,7 +78,7 @@ def test_mistakes_are_one_line_and_exit_2(
     assert said in err
 
 
-def test_help_tells_of_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "\n  check " in capsys.readouterr().out
     assert main(["check", "--help"]) == 0

@@ -1,4 +1,4 @@
-"""`puffer envs`: all of them, a family, or one in C or in Python."""
+"""`puffer envs`: lists all envs or a family, and describes one in C or Python."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pufferlib import registry
 from pufferlib.cli import main
 
 
-def test_envs_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_envs_lists_all_environments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in pufferlib.list_envs())
 
 
-def test_a_registered_env_is_listed_too(
+def test_a_registered_env_is_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
@@ -42,7 +42,7 @@ def test_one_env_is_shown_with_params_metrics_and_a_picture(
     assert picture.std() > 10
 
 
-def test_pictures_repeat_themselves() -> None:
+def test_pictures_are_reproducible() -> None:
     for name in ("a.png", "b.png"):
         assert main(["envs", "snake", "--picture", name]) == 0
     assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
@@ -78,10 +78,10 @@ def test_envs_shows_a_python_env(
         ["--env.prize", "None", "float | None"],
         ["--env.wall-color", "'grey'", ""],
     ]
-    assert "must be given" in unregistered
+    assert "required" in unregistered
 
 
-def test_envs_says_how_the_names_of_each_family_are_formed(
+def test_envs_shows_the_form_of_names_of_each_family(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["envs"]) == 0

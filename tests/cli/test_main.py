@@ -1,4 +1,4 @@
-"""`puffer`: its help, how it answers mistakes, and how little it loads for that."""
+"""`puffer`: its help, its error messages, and that both load little."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture
 def torch_is_loaded() -> None:
-    """Else a line says that it is being loaded, before the mistakes that only torch can see."""
+    """Load torch first, or a line announces it before the errors that need torch."""
     import_module("torch")
 
 
@@ -122,7 +122,7 @@ def torch_is_loaded() -> None:
     ],
 )
 @pytest.mark.usefixtures("torch_is_loaded")
-def test_a_mistake_is_told_in_one_line(
+def test_a_mistake_is_reported_in_one_line(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -144,7 +144,7 @@ def test_a_mistyped_name_answers_from_the_shell_within_a_second() -> None:
     assert taken < 5  # under a second on an idle machine
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m pufferlib train --help | head -1; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert result.stderr == ""
@@ -173,13 +173,13 @@ def test_a_pipe_as_config_is_not_waited_for(capsys: pytest.CaptureFixture[str]) 
         "from pufferlib.cli import main; main(['envs', 'cartpole'])",
     ],
 )
-def test_torch_is_not_loaded_where_nothing_is_learnt(code: str) -> None:
+def test_torch_is_only_loaded_for_training(code: str) -> None:
     program = f"import sys\n{code}\nassert 'torch' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
-def test_importing_the_package_loads_next_to_nothing() -> None:
+def test_importing_the_package_loads_no_heavy_module() -> None:
     program = (
         "import sys; before = set(sys.modules); import pufferlib\n"
         "heavy = {'numpy', 'gymnasium', 'torch', 'rich'} & set(sys.modules)\n"

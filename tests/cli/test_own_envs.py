@@ -1,4 +1,4 @@
-"""Envs of one's own, `puffer train|eval|bench|resume module:Env`, and films of envs."""
+"""Envs of the user, `puffer train|eval|bench|resume module:Env`, and animations of envs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def scores(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_class_of_ones_own_trains_resumes_and_plays(
+def test_a_users_class_trains_resumes_and_plays(
     workers: str, own_module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"{own_module}:Walk"
@@ -105,11 +105,11 @@ def test_a_factory_can_be_measured_and_trained(
     [
         ("walks_of_mine:Wlk", "must name an importable object, but got `walks_of_mine:Wlk`"),
         ("no_such_module:Env", "must name an importable object, but got `no_such_module:Env`"),
-        ("walks_of_mine:number", "must be the class or a factory of envs, but is neither"),
+        ("walks_of_mine:number", "must be a class or a factory of envs, but got neither"),
     ],
 )
 @pytest.mark.parametrize("command", ["train", "eval", "bench", "resume"])
-def test_what_is_no_env_is_told_in_one_line(
+def test_an_invalid_env_is_reported_in_one_line(
     command: str, word: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, word]) == 2
@@ -119,7 +119,7 @@ def test_what_is_no_env_is_told_in_one_line(
     assert not Path("runs").exists()
 
 
-def test_an_unknown_param_of_ones_own_env_is_told(
+def test_an_unknown_param_of_a_users_env_is_reported(
     own_module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", f"{own_module}:Walk", *WORDS, "--env.lenght=3"]) == 2
@@ -155,7 +155,7 @@ def frames_of(path: str) -> list[Any]:
         return frames
 
 
-def test_a_film_needs_no_word_about_render_modes(own_module: str) -> None:
+def test_an_animation_sets_the_render_mode(own_module: str) -> None:
     name = f"{own_module}:Walk"
     assert main(["train", name, *WORDS]) == 0
     assert main(["eval", name, "--episodes=2", "--num-envs=1", "--gif", "walk.gif"]) == 0
@@ -164,7 +164,7 @@ def test_a_film_needs_no_word_about_render_modes(own_module: str) -> None:
     assert len(frames) > 1
 
 
-def test_a_film_of_a_gymnasium_env(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_animation_of_a_gymnasium_env(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.path.insert(0, str(Path.cwd()))
     from walks_of_mine import Walk  # type: ignore[import-not-found]
 

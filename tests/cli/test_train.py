@@ -1,4 +1,4 @@
-"""`puffer train` and `puffer eval`: what a run leaves behind, and what is played of it."""
+"""`puffer train` and `puffer eval`: the files of a run, and playing its policy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_equal_commands_give_equal_runs() -> None:
     assert logs[0] == logs[1]
 
 
-def test_eval_wants_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_needs_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "cartpole", *TINY, "--train.num-iterations=1"]) == 0
     run = only_run()
     capsys.readouterr()
@@ -82,7 +82,7 @@ def test_eval_wants_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> Non
     assert "must be the folder of a run" in capsys.readouterr().err
 
 
-def test_a_batch_size_that_nobody_chose_fits_odd_numbers_of_envs() -> None:
+def test_an_unset_batch_size_suits_any_number_of_envs() -> None:
     words = [word for word in TINY if not word.startswith(("--train.batch", "--vec.num-envs"))]
     words += ["--vec.num-envs=1001", "--train.num-iterations=1"]
     assert main(["train", "squared", *words]) == 0
@@ -90,7 +90,7 @@ def test_a_batch_size_that_nobody_chose_fits_odd_numbers_of_envs() -> None:
     assert config["train"]["batch_size"] % 1001 == 0
 
 
-def test_an_ini_file_sets_what_the_command_line_does_not() -> None:
+def test_the_command_line_overrides_an_ini_file() -> None:
     Path("my.ini").write_text("[train]\nnum_iterations = 2\ngamma = 0.5\n[env]\nmax_steps = 9\n")
     words = [word for word in TINY if "iterations" not in word]
     assert main(["train", "cartpole", "--config", "my.ini", *words, "--train.gamma=0.75"]) == 0
@@ -100,7 +100,7 @@ def test_an_ini_file_sets_what_the_command_line_does_not() -> None:
     assert config["env"] == {"max_steps": 9}
 
 
-def test_a_save_that_fails_on_the_way_does_not_stop_the_run(
+def test_a_failed_save_does_not_stop_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pufferlib.training.trainer import PuffeRL
@@ -114,12 +114,12 @@ def test_a_save_that_fails_on_the_way_does_not_stop_the_run(
         save(self, path, metadata)
 
     monkeypatch.setattr(PuffeRL, "save_checkpoint", failing)
-    with pytest.warns(RuntimeWarning, match=r"No space left on device\. The run goes on"):
+    with pytest.warns(RuntimeWarning, match=r"No space left on device\. The run continues"):
         assert main(["train", "cartpole", *TINY, "--train.checkpoint-interval=1"]) == 0
     assert saves == [1, 2, 3]
 
 
-def test_a_run_that_diverges_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_diverging_run_ends_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*TINY, "--train.learning-rate=1e30", "--train.max-grad-norm=none"]
     assert main(["train", "continuous", *words, "--train.num-iterations=20"]) == 2
     err = capsys.readouterr().err
@@ -167,7 +167,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("name", ["cartpole", "gym-CartPole-v1"])
-def test_a_line_is_there_before_torch_is_loaded(name: str) -> None:
+def test_a_line_is_printed_before_torch_is_loaded(name: str) -> None:
     command = [sys.executable, "-c", FIRST, "train", name, "--vec.num-envs=2"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 130, ran.stderr

@@ -1,4 +1,4 @@
-"""How batches are cut, and what unset options become: each number follows from slots and budget."""
+"""Batch shapes, and values of unset options: each follows from the slots and the budget."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_batch_is_at_most_a_twentieth_of_the_budget() -> None:
     assert sizes_for(256, num_iterations=3)[0] == 32768
 
 
-def test_what_was_given_is_kept() -> None:
+def test_given_options_are_kept() -> None:
     assert sizes_for(8, batch_size=4096, minibatch_size=100, n_epochs=3) == (4096, 100, 3)
     assert complete_options({"num_steps": 5}, 8, False).config.num_steps == 5
     assert (
@@ -48,7 +48,7 @@ def test_what_was_given_is_kept() -> None:
     )
 
 
-def test_what_was_adjusted_is_named() -> None:
+def test_adjusted_options_are_named() -> None:
     assert complete_options({}, 8, False).adjusted == (
         "batch_size 2048",
         "minibatch_size 128",
@@ -70,7 +70,7 @@ def test_what_was_adjusted_is_named() -> None:
         (7, {"batch_size": 32768, "num_steps": 100}, 32900),  # 46.8 stretches of 100
     ],
 )
-def test_a_batch_size_that_does_not_divide_is_rounded_with_a_line(
+def test_a_batch_size_that_does_not_divide_is_rounded_with_a_warning(
     slots: int, given: dict[str, Any], batch_size: int
 ) -> None:
     result = complete_options(given, slots, False)
@@ -102,7 +102,7 @@ def test_a_batch_size_that_does_not_divide_is_rounded_with_a_line(
         ),
     ],
 )
-def test_policies_without_state_train_on_steps_unless_slots_are_many(
+def test_feed_forward_policies_train_on_steps_below_256_slots(
     slots: int, given: dict[str, Any], shape: BatchShape
 ) -> None:
     assert complete_options(given, slots, False).shape == shape
@@ -147,13 +147,13 @@ def test_contradictions_are_errors(
     assert "\n" not in str(caught.value)
 
 
-def test_a_complete_config_that_does_not_fit_other_slots_offers_numbers_that_do() -> None:
+def test_a_complete_config_for_other_slots_raises_with_sizes_that_work() -> None:
     config = complete_options({"batch_size": 1000}, 8, False).config
     with pytest.raises(UsageError, match=r"but got 1000. Try 996 or 1008."):
         batch_shape(config, 12)
 
 
-def test_the_learning_rate_anneals_where_a_budget_is_set() -> None:
+def test_the_learning_rate_anneals_if_a_budget_is_set() -> None:
     assert complete_options({}, 8, False).config.anneal_lr is False
     assert complete_options({"total_timesteps": 10**6}, 8, False).config.anneal_lr is True
     assert complete_options({"num_iterations": 10}, 8, False).config.anneal_lr is True

@@ -1,4 +1,4 @@
-"""The schema of a run: layers, types, ranges, the command line, and what is refused."""
+"""The schema of a run: layers, types, ranges, the command line, and invalid input."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_every_packaged_ini_loads() -> None:
         assert load(path.stem).name == path.stem
 
 
-def test_a_name_that_is_no_file_name_has_no_ini() -> None:
+def test_a_name_that_is_a_path_has_no_ini() -> None:
     assert load("../configs/breakout").train == TrainConfig()
 
 
-def test_a_class_of_ones_own_gets_what_gymnasiums_envs_get() -> None:
+def test_a_users_class_gets_the_settings_of_gymnasiums_envs() -> None:
     gym = config.load("gym-CartPole-v1")
     for name in ("my_module:Tag", "package.module:make_env", "gym_like:Env"):
         own = config.load(name)
@@ -142,14 +142,14 @@ def test_text_becomes_a_value_of_the_declared_type(key: str, text: str, value: o
         ("Easy", "Easy"),
     ],
 )
-def test_env_params_take_the_plainest_type(text: str, value: object) -> None:
+def test_env_params_get_the_plainest_type(text: str, value: object) -> None:
     loaded = load(ENV, [("env", "level", text)]).env["level"]
 
     assert loaded == value
     assert type(loaded) is type(value)
 
 
-def test_python_values_are_checked_and_converted_too() -> None:
+def test_python_values_are_checked_and_converted() -> None:
     train = TrainConfig.from_dict({"learning_rate": 1, "total_timesteps": 1e6, "compile": True})
 
     assert (train.learning_rate, train.total_timesteps, train.compile) == (1.0, 1_000_000, "on")
@@ -179,16 +179,14 @@ def test_python_values_are_checked_and_converted_too() -> None:
         ("engine", "tocrh", "one of auto, torch, but got `tocrh`. Did you mean `torch`?"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_by_name(
-    key: str, text: str, requirement: str
-) -> None:
+def test_an_invalid_value_is_refused_by_name(key: str, text: str, requirement: str) -> None:
     with pytest.raises(UsageError) as caught:
         load(ENV, [("train", key, text)])
 
     assert f"`--train.{key.replace('_', '-')}` must be {requirement}" in str(caught.value)
 
 
-# What a file may not say
+# Invalid files
 
 
 @pytest.mark.parametrize(
@@ -232,7 +230,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 # The command line
 
 
-def test_both_spellings_of_a_value_and_the_rest_in_order() -> None:
+def test_both_spellings_of_a_value_are_parsed_and_the_rest_kept() -> None:
     argv = ["train", "--train.learning-rate", "3e-4", "breakout", "--vec.num_envs=8", "--json"]
 
     overrides, rest = parse_overrides(argv)
@@ -241,7 +239,7 @@ def test_both_spellings_of_a_value_and_the_rest_in_order() -> None:
     assert rest == ["train", "breakout", "--json"]
 
 
-def test_flags_need_no_value_and_take_none_that_is_not_theirs() -> None:
+def test_flags_need_no_value_and_leave_other_words() -> None:
     overrides, rest = parse_overrides(["--train.compile", "breakout", "--train.norm-adv", "off"])
 
     assert overrides == [("train", "compile", "true"), ("train", "norm_adv", "off")]
@@ -290,7 +288,7 @@ def test_a_config_survives_json() -> None:
     assert Config.from_dict(json.loads(json.dumps(original.to_dict()))) == original
 
 
-def test_from_dict_fills_what_is_absent_and_refuses_what_is_unknown() -> None:
+def test_from_dict_fills_absent_keys_and_refuses_unknown_ones() -> None:
     assert Config.from_dict({"name": ENV}) == load(ENV)
     with pytest.raises(UnknownNameError, match=r"`trian`\. Did you mean `train`\?"):
         Config.from_dict({"name": ENV, "trian": {}})
@@ -330,7 +328,7 @@ def test_help_needs_neither_numpy_nor_torch_nor_gymnasium() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_without_the_packaged_layer_only_what_the_user_wrote_counts() -> None:
+def test_without_the_packaged_layer_only_the_users_settings_count() -> None:
     assert config.load("snake").env == {"obs": "planes"}
     assert config.load("snake", packaged=False).env == {}
     assert config.load("snake", [("env", "vision", "3")], packaged=False).env == {"vision": 3}

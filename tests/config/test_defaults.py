@@ -1,4 +1,4 @@
-"""What a newcomer types learns, and means the same in Python and on the command line."""
+"""Default options learn, and mean the same in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_python_and_the_command_line_mean_the_same_run(name: str, tmp_path: Path
         assert torch.equal(saved[f"policy/{key}"], parameter), key
 
 
-def test_the_signature_shows_what_256_slots_get() -> None:
+def test_documented_defaults_are_those_of_256_slots() -> None:
     documented = {
         "learning_rate": 3e-4,
         "batch_size": 32768,
@@ -60,14 +60,14 @@ def test_the_signature_shows_what_256_slots_get() -> None:
     assert {key: completed[key] for key in documented} == documented
 
 
-def test_a_batch_of_ones_own_leaves_out_sizes_made_for_another() -> None:
+def test_a_users_batch_size_drops_packaged_sizes() -> None:
     packaged = {"batch_size": 8192, "minibatch_size": 2048, "num_steps": 32, "gamma": 0.9}
     own = {"batch_size": 512, "seed": 3}
     assert config.merge_train_layers(packaged, own) == {"batch_size": 512, "gamma": 0.9, "seed": 3}
     assert config.merge_train_layers(packaged, {"seed": 3}) == {**packaged, "seed": 3}
 
 
-def test_an_env_without_an_ini_gets_what_its_slots_ask_for() -> None:
+def test_an_env_without_an_ini_gets_sizes_for_its_slots() -> None:
     with pufferlib.emulate(lambda: gymnasium.make("CartPole-v1"), num_envs=4) as vecenv:
         trainer = PuffeRL(vecenv, dashboard="off")
     assert (trainer.config.batch_size, trainer.config.minibatch_size) == (2048, 128)
@@ -88,14 +88,14 @@ def test_a_rounded_batch_size_is_one_warning() -> None:
     assert trainer.config.batch_size == 96
 
 
-def test_stable_baselines_numbers_run() -> None:
+def test_sizes_of_stable_baselines_run() -> None:
     with pufferlib.make("gym-CartPole-v1", num_envs=1, backend="serial") as vecenv:
         trainer = PuffeRL(vecenv, batch_size=2048, minibatch_size=64, n_epochs=1, dashboard="off")
         trainer.evaluate()
         assert trainer.train()["updates"] == 32
 
 
-def test_training_past_an_annealed_budget_is_warned_of_once() -> None:
+def test_training_past_an_annealed_budget_warns_once() -> None:
     with pufferlib.make("cartpole", num_envs=8, num_workers=1) as vecenv:
         trainer = PuffeRL(vecenv, batch_size=256, num_iterations=1, dashboard="off")
         with warnings.catch_warnings():
@@ -111,7 +111,7 @@ def test_training_past_an_annealed_budget_is_warned_of_once() -> None:
             trainer.train()
 
 
-def test_cartpole_is_learned_with_nothing_typed() -> None:
+def test_cartpole_is_learned_with_default_options() -> None:
     # 3 seeds were above 350 after 60k steps (docs/defaults.md); untrained it is about 22
     with pufferlib.make("gym-CartPole-v1", backend="serial") as vecenv:
         trainer = PuffeRL(vecenv, seed=1, dashboard="off", torch_threads=1)
@@ -121,7 +121,7 @@ def test_cartpole_is_learned_with_nothing_typed() -> None:
     assert reached > 150
 
 
-def test_advantages_where_nothing_was_earned_stay_small() -> None:
+def test_advantages_without_rewards_stay_small() -> None:
     class Empty(gymnasium.Env[Any, Any]):
         """Gives no reward, ever."""
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md tells every number that a run reports, and none that no run does."""
+"""docs/metrics.md documents every metric that a run reports, and no other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ["Is", "Formula", "Healthy", "If not"]
 ONLY_WITH_CUDA = {"system/gpu", "system/gpu_memory"}
 ONLY_AFTER_A_DEATH = {"env/restarts"}  # of a worker
 
-# Options that add numbers; an option of yours that does so belongs here.
+# Options that add metrics; add any new option that does.
 ALL_OPTIONS: dict[str, Any] = {
     "clip_coef_final": 0.1,
     "ent_coef_final": 0.0,
@@ -35,7 +35,7 @@ ALL_OPTIONS: dict[str, Any] = {
 
 
 def entries() -> dict[str, str]:
-    """Return the text of each entry by the name of the number."""
+    """Return the text of each entry by the name of the metric."""
     text = PAGE.read_text(encoding="utf-8")
     return {
         name: body
@@ -44,17 +44,17 @@ def entries() -> dict[str, str]:
     }
 
 
-def numbers(make: Callable[[], VectorEnv], settings: dict[str, Any]) -> list[dict[str, float]]:
-    """Run two iterations; return what evaluate, train and mean_and_log say in the second."""
+def metrics_of(make: Callable[[], VectorEnv], settings: dict[str, Any]) -> list[dict[str, float]]:
+    """Run two iterations; return the results of evaluate, train and mean_and_log in the second."""
     tiny = {"batch_size": 1024, "num_steps": 16, "num_iterations": 2, "n_epochs": 2}
     with (
         make() as env,
         pufferlib.PuffeRL(env, device="cpu", dashboard="off", **tiny, **settings) as trainer,
     ):
         while not trainer.done:
-            told = [trainer.evaluate(), trainer.train(), trainer.mean_and_log()]
-    assert told[0]["episode_length"] > 0  # an episode has ended: nothing is left out
-    return told
+            results = [trainer.evaluate(), trainer.train(), trainer.mean_and_log()]
+    assert results[0]["episode_length"] > 0  # an episode has ended, so all metrics are present
+    return results
 
 
 def cartpole() -> VectorEnv:
@@ -69,29 +69,29 @@ def against_itself() -> VectorEnv:
 @pytest.fixture(scope="module")
 def reported() -> list[dict[str, float]]:
     return [
-        *numbers(cartpole, {}),
-        *numbers(cartpole, ALL_OPTIONS),
-        *numbers(against_itself, {}),
+        *metrics_of(cartpole, {}),
+        *metrics_of(cartpole, ALL_OPTIONS),
+        *metrics_of(against_itself, {}),
     ]
 
 
-def test_every_number_is_documented(reported: list[dict[str, float]]) -> None:
+def test_every_metric_is_documented(reported: list[dict[str, float]]) -> None:
     tables = [infos()[name].metrics for name in ("cartpole", "connect4")]  # in ocean.md
     own = {metric.name for table in tables for metric in table}
     known = {*entries(), *(f"env/{name}" for name in own)}
     known |= {name.removeprefix("env/") for name in known}  # as `evaluate` calls them
-    missing = {name for told in reported for name in told} - known
+    missing = {name for results in reported for name in results} - known
 
     assert sorted(missing) == [], "each needs an entry in docs/metrics.md"
 
 
-def test_no_entry_is_of_a_number_that_is_gone(reported: list[dict[str, float]]) -> None:
-    gone = entries().keys() - {name for told in reported for name in told}
+def test_every_documented_metric_is_reported(reported: list[dict[str, float]]) -> None:
+    gone = entries().keys() - {name for results in reported for name in results}
 
     assert gone == ONLY_WITH_CUDA | ONLY_AFTER_A_DEATH | {"env/..."}
 
 
-def test_every_entry_tells_meaning_formula_range_and_remedy() -> None:
+def test_every_entry_has_meaning_formula_range_and_remedy() -> None:
     wrong = {
         name
         for name, body in entries().items()

@@ -58,7 +58,7 @@ def test_the_traceback_of_the_env_is_chained(name: str, shown: str) -> None:
         run(CASES[name].create)
     cause = str(caught.value.__cause__)
     assert "Traceback (most recent call last)" in cause
-    assert "test_malformed.py" in cause
+    assert "malformed.py" in cause
     assert shown in cause
 
 

@@ -229,7 +229,7 @@ def test_a_run_on_a_full_disk_goes_on_with_a_warning_and_keeps_what_it_had(
     (run,) = Path("runs").iterdir()
     size = (run / "latest.safetensors").stat().st_size
     capsys.readouterr()
-    with file_limit(size // 2), pytest.warns(RuntimeWarning, match="The run goes on") as warned:
+    with file_limit(size // 2), pytest.warns(RuntimeWarning, match="The run continues") as warned:
         # two saves on the way fail with a warning, the last one is the end
         assert main(["resume", str(run), "--train.num-iterations=11"]) == 2
     assert len(warned) == 2

@@ -219,7 +219,7 @@ def test_too_little_memory_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch)
         raising=True,
     )
     said = (
-        r"^the rows of all envs need 33\.6 MB of shared memory, but 20\.0 MB are free\. "
+        r"^The rows of all envs need 33\.6 MB of shared memory, but 20\.0 MB are free\. "
         r"Try fewer envs\.$"
     )
     with pytest.raises(UsageError, match=said):

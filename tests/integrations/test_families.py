@@ -27,7 +27,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_offered", {})
     offer(monkeypatch)
     yield
-    registry._load_offers.cache_clear()
+    registry._load_entry_points.cache_clear()
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
@@ -37,7 +37,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: points if group == ours else []
     )
-    registry._load_offers.cache_clear()
+    registry._load_entry_points.cache_clear()
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
@@ -219,7 +219,7 @@ def test_families_tell_what_they_are() -> None:
 
 
 def test_the_ini_of_a_family_decides_how_many_envs_are_made() -> None:
-    wanted = config.family_num_envs("gym-CartPole-v1")
+    wanted = config.family_vec("gym-CartPole-v1").get("num_envs")
     assert wanted is not None
     with pufferlib.make("gym-CartPole-v1") as vecenv:
         assert vecenv.num_envs == wanted
@@ -229,14 +229,14 @@ def test_the_ini_of_a_family_decides_how_many_envs_are_made() -> None:
 
 def test_runs_start_from_the_ini_of_their_family() -> None:
     loaded = config.load("gym-MountainCar-v0", [("vec", "num_workers", "2")])
-    assert loaded.vec.num_envs == config.family_num_envs("gym-MountainCar-v0")
+    assert loaded.vec.num_envs == config.family_vec("gym-MountainCar-v0")["num_envs"]
     assert loaded.train.total_timesteps != config.TrainConfig().total_timesteps
     assert config.load("gym").vec.num_envs == loaded.vec.num_envs
     own = config.load("gym-Hopper-v5")  # has an ini of its own on top
     assert own.train.norm_obs
     assert own.train.total_timesteps == loaded.train.total_timesteps
     assert config.load("gymnastics").vec.num_envs is None
-    assert config.family_num_envs("breakout") is None
+    assert config.family_vec("breakout") == {}
 
 
 # ---- PettingZoo ----------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def test_a_broken_package_warns_once_and_stops_nothing(
     (tmp_path / "their_broken.py").write_text("raise RuntimeError('two\\nlines')\n")
     monkeypatch.syspath_prepend(tmp_path)
     offer(monkeypatch, broken="their_broken", sound="their_envs:Endless")
-    with pytest.warns(UserWarning, match=r"`their_broken`.*left out.*RuntimeError: two lines$"):
+    with pytest.warns(UserWarning, match=r"`their_broken`.*is skipped.*RuntimeError: two lines$"):
         assert pufferlib.list_envs()[-1] == "sound"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -96,7 +96,7 @@ def test_a_resumed_run_appends(tmp_path: Path) -> None:
         ('{"step": 2}', [{"step": 2}]),  # whole, only its newline is missing: kept
     ],
 )
-def test_a_torn_last_line_does_not_spoil_the_next(
+def test_a_partial_last_line_does_not_damage_the_next(
     tmp_path: Path, tail: str, kept: list[dict[str, int]]
 ) -> None:
     path = tmp_path / "log.jsonl"
@@ -107,7 +107,7 @@ def test_a_torn_last_line_does_not_spoil_the_next(
     assert rows(path) == [{"step": 1}, *kept, {"step": 3}]
 
 
-def test_text_that_is_not_ours_is_never_cut(tmp_path: Path) -> None:
+def test_text_of_others_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes")
     with JsonlLogger(path) as logger:
@@ -136,7 +136,7 @@ def test_a_path_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_full_disk_costs_one_warning_and_not_the_run(tmp_path: Path) -> None:
+def test_a_full_disk_warns_once_and_the_run_continues(tmp_path: Path) -> None:
     full, other = JsonlLogger("/dev/full"), JsonlLogger(tmp_path / "log.jsonl")
     logger = SafeLogger([full, other])
     with pytest.warns(RuntimeWarning, match="JsonlLogger failed at step 1 .*No space left"):
@@ -149,7 +149,7 @@ def test_a_full_disk_costs_one_warning_and_not_the_run(tmp_path: Path) -> None:
     assert rows(tmp_path / "log.jsonl") == [{"step": 1}, {"step": 2}]
 
 
-def test_a_short_write_leaves_no_half_line(tmp_path: Path) -> None:
+def test_a_short_write_leaves_no_partial_line(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     path = tmp_path / "log.jsonl"
     script = (
@@ -164,12 +164,12 @@ def test_a_short_write_leaves_no_half_line(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(path)], check=True, capture_output=True, text=True
     )
 
-    # A row is 12 bytes: of the second only 8 fit below the limit of 20.
+    # A line is 12 bytes: of the second only 8 fit below the limit of 20.
     assert path.read_text() == '{"step": 0}\n'
     assert done.stderr.count("failed at step 1") == 1
 
 
-def test_a_logger_that_raises_is_skipped_and_the_others_go_on() -> None:
+def test_a_logger_that_raises_is_skipped_and_the_others_continue() -> None:
     broken, working = Broken(), Recorder()
     logger = SafeLogger([broken, working])
     with pytest.warns(RuntimeWarning, match="Broken failed at step 1"):

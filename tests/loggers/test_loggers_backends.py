@@ -1,4 +1,4 @@
-"""W&B, TensorBoard and Neptune, as they are installed: what goes in can be read back from them."""
+"""W&B, TensorBoard and Neptune as installed: their files hold what was logged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_tensorboard_reads_what_was_logged(tmp_path: Path) -> None:
     assert logger.url == str(tmp_path / "runs" / "one")
 
 
-def test_tensorboard_shows_one_line_for_a_run_that_was_resumed(tmp_path: Path) -> None:
+def test_tensorboard_shows_a_resumed_run_as_one_curve(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for steps, value in ([1, 2, 3, 4], 0.0), ([3, 4, 5], 1.0):  # resumed after step 2
         with TensorboardLogger(tmp_path) as logger:
@@ -78,7 +78,7 @@ def test_tensorboard_shows_one_line_for_a_run_that_was_resumed(tmp_path: Path) -
     assert scalars(tmp_path)["sps"] == [(1, 0.0), (2, 0.0), (3, 1.0), (4, 1.0), (5, 1.0)]
 
 
-def test_a_tensorboard_logger_without_rows_leaves_no_file(tmp_path: Path) -> None:
+def test_a_tensorboard_logger_without_entries_leaves_no_file(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     TensorboardLogger(tmp_path).close()
 
@@ -143,7 +143,7 @@ def wandb_rows(folder: Path) -> dict[int, dict[str, float]]:
     return rows
 
 
-def test_wandb_keeps_rows_name_and_config_of_somebody_who_is_not_logged_in(tmp_path: Path) -> None:
+def test_wandb_keeps_entries_name_and_config_without_a_login(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     script = f"""
 from math import nan
@@ -165,7 +165,7 @@ with WandbLogger("project", entity="team", name="first", config={{"gamma": 0.9}}
     assert told.count("\n") == 2  # that warning and the line of code that it points to
 
 
-def test_rows_of_your_own_go_into_the_run_of_the_logger(tmp_path: Path) -> None:
+def test_wandb_log_of_the_user_adds_to_the_run_of_the_logger(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     script = """
 import wandb
@@ -183,7 +183,7 @@ assert wandb.run is None
     assert [row["mine"] for row in rows.values() if "mine" in row] == [2.0]
 
 
-def test_a_run_of_your_own_stays_the_current_one(tmp_path: Path) -> None:
+def test_an_open_run_of_the_user_stays_current(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     script = """
 import wandb
@@ -199,7 +199,7 @@ mine.finish()
     assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
 
 
-def test_wandb_says_nothing_where_offline_is_what_was_asked_for(tmp_path: Path) -> None:
+def test_wandb_does_not_warn_if_offline_was_requested(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     script = """
 from pufferlib.loggers import WandbLogger
@@ -262,7 +262,7 @@ pufferlib.NeptuneLogger("team/project").close()
     assert told.count("\n") == 1
 
 
-def test_a_tensorboard_that_fills_its_disk_costs_one_warning(tmp_path: Path) -> None:
+def test_a_full_disk_of_tensorboard_warns_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     script = """
 import resource, signal, time

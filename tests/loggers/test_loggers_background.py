@@ -1,4 +1,4 @@
-"""A backend that blocks, fails or crawls costs rows of its own at worst, never the run's time."""
+"""A backend that blocks, fails or is slow can lose its own entries, but never slows the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON = 5.0  # seconds until a test gives up waiting for a thread
 
 
 class Backend(BackgroundLogger):
-    """Keeps what it is told, and where. `gate` closed: the backend blocks."""
+    """Keeps what it is caught, and where. `gate` closed: the backend blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def wait_until(happened: object) -> None:
         time.sleep(0.001)
 
 
-def test_rows_arrive_in_order_and_whole_from_one_other_thread() -> None:
+def test_one_other_thread_writes_the_entries_in_order() -> None:
     backend = Backend()
     for step in range(100):
         backend.log({"sps": step / 2}, step)
@@ -69,7 +69,7 @@ def test_rows_arrive_in_order_and_whole_from_one_other_thread() -> None:
     assert isinstance(backend, Logger)
 
 
-def test_a_row_is_a_copy_of_plain_numbers() -> None:
+def test_an_entry_is_a_copy_of_plain_numbers() -> None:
     backend = Backend()
     backend.gate.clear()
     metrics = {"a": np.float32(0.5), "b": 3}
@@ -83,7 +83,7 @@ def test_a_row_is_a_copy_of_plain_numbers() -> None:
     assert [type(value) for value in (step, *row.values())] == [int, float, int]
 
 
-def test_nothing_is_opened_for_a_logger_that_gets_no_row() -> None:
+def test_a_logger_without_entries_opens_nothing() -> None:
     before = threading.active_count()
     with Backend() as backend:
         assert threading.active_count() == before
@@ -117,15 +117,15 @@ def test_log_never_waits_for_a_backend_that_blocks() -> None:
     assert backend.dropped == 0
 
 
-def test_of_too_many_rows_the_oldest_are_dropped_with_one_warning() -> None:
+def test_a_full_backlog_drops_the_oldest_entries_with_one_warning() -> None:
     backend = Backend()
     backend.backlog = 3
     backend.gate.clear()
     backend.log({}, 0)
-    wait_until(lambda: not backend._rows)  # the backend has taken row 0 and hangs in it
+    wait_until(lambda: not backend._entries)  # the backend hangs in entry 0
     for step in range(1, 4):
         backend.log({}, step)
-    with pytest.warns(RuntimeWarning, match="Backend cannot keep up: over 3 rows wait"):
+    with pytest.warns(RuntimeWarning, match="Backend cannot keep up: over 3 entries wait"):
         backend.log({}, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -138,15 +138,15 @@ def test_of_too_many_rows_the_oldest_are_dropped_with_one_warning() -> None:
     assert backend.dropped == 5
 
 
-def test_close_gives_up_after_its_patience_and_says_what_is_missing() -> None:
+def test_close_gives_up_after_its_patience_and_counts_the_missing_entries() -> None:
     backend = Backend()
     backend.patience = 0.1
     backend.gate.clear()
     for step in range(3):
         backend.log({}, step)
-    wait_until(lambda: len(backend._rows) == 2)
+    wait_until(lambda: len(backend._entries) == 2)
     start = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"2 rows wait after 0\.1 s"):
+    with pytest.raises(TimeoutError, match=r"2 entries wait after 0\.1 s"):
         backend.close()
     assert 0.1 <= time.monotonic() - start < 2.0
     backend.close()  # a second call does nothing
@@ -156,7 +156,7 @@ def test_close_gives_up_after_its_patience_and_says_what_is_missing() -> None:
     assert steps(backend) == [0, 1, 2]
 
 
-def test_several_that_hang_are_waited_for_at_the_same_time() -> None:
+def test_several_hanging_backends_are_closed_at_the_same_time() -> None:
     backends = [Backend() for _ in range(4)]
     for backend in backends:
         backend.patience = 0.5
@@ -164,18 +164,18 @@ def test_several_that_hang_are_waited_for_at_the_same_time() -> None:
         backend.log({}, 0)
     logger = SafeLogger(backends)
     start = time.monotonic()
-    with pytest.warns(RuntimeWarning, match="Backend failed to close.*TimeoutError") as told:
+    with pytest.warns(RuntimeWarning, match="Backend failed to close.*TimeoutError") as caught:
         logger.close()
     elapsed = time.monotonic() - start
     for backend in backends:
         backend.gate.set()
 
-    assert len(told) == 4
+    assert len(caught) == 4
     assert 0.5 <= elapsed < 1.5  # one after the other would be 2
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(1)])
-def test_what_a_backend_raises_costs_one_warning_and_the_others_go_on(
+def test_a_failing_backend_costs_one_warning_and_the_others_continue(
     error: BaseException,
 ) -> None:
     class Broken(Backend):
@@ -186,14 +186,14 @@ def test_what_a_backend_raises_costs_one_warning_and_the_others_go_on(
     logger = SafeLogger([broken, working])
     logger.log({}, 1)
     wait_until(lambda: broken._failure is not None)
-    with pytest.warns(RuntimeWarning, match="Broken failed at step 2 and is skipped") as told:
+    with pytest.warns(RuntimeWarning, match="Broken failed at step 2 and is skipped") as caught:
         logger.log({}, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         logger.log({}, 3)
         logger.close()
 
-    assert len(told) == 1
+    assert len(caught) == 1
     assert broken.calls == ["open", "finish"]  # it was closed, as far as it could be
     assert steps(working) == [1, 2, 3]
 
@@ -211,14 +211,14 @@ def test_a_backend_that_cannot_be_opened_fails_like_one_that_cannot_write() -> N
     assert backend.calls == []  # what was never opened is not finished
 
 
-def test_a_row_after_closing_is_refused() -> None:
+def test_logging_after_close_raises() -> None:
     backend = Backend()
     backend.close()
     with pytest.raises(RuntimeError, match="Backend is closed"):
         backend.log({}, 1)
 
 
-def test_a_script_that_never_closes_still_keeps_its_last_rows(tmp_path: Path) -> None:
+def test_a_script_that_never_closes_keeps_its_last_entries(tmp_path: Path) -> None:
     script = """
 import sys, time
 from pufferlib.loggers import BackgroundLogger
@@ -245,10 +245,10 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it could not be found
-    with pytest.raises(MissingExtraError) as told:
+    with pytest.raises(MissingExtraError) as caught:
         load("wandb", "WandbLogger")
 
-    assert str(told.value) == "`WandbLogger` needs wandb: pip install 'pufferlib[wandb]'"
+    assert str(caught.value) == "`WandbLogger` needs wandb: pip install 'pufferlib[wandb]'"
 
 
 def test_a_folder_of_runs_is_not_taken_for_the_package(

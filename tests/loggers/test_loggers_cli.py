@@ -1,19 +1,22 @@
-"""`puffer train --log.logger ...`: which loggers a run gets, and with which names."""
+"""`puffer train --log.logger ...`: the registry of loggers, and which ones a run gets."""
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pufferlib
 from pufferlib import config, loggers
 from pufferlib.cli import main
-from pufferlib.config import LogConfig
+from pufferlib.config import LOGGERS, LogConfig, load_choice
 from pufferlib.errors import UnknownNameError
 
+ROOT = Path(__file__).resolve().parents[2]
 TINY = [
     "--train.num-iterations=2",
     "--train.batch-size=64",
@@ -32,7 +35,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Recorder:
-    """Stands for a service: keeps how it was made, and the rows."""
+    """Stands in for a service: keeps its arguments and the steps of its entries."""
 
     made: list[Recorder]
 
@@ -54,12 +57,16 @@ class Recorder:
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     Recorder.made = []
-    for name in ("WandbLogger", "NeptuneLogger"):
-        monkeypatch.setattr(loggers, name, type(name, (Recorder,), {}))
+    for module in ("wandb", "neptune"):
+        location = LOGGERS[module].location
+        original = load_choice(location)
+        members = {"for_run": classmethod(original.for_run.__func__)}
+        recorder = type(original.__name__, (Recorder,), members)
+        monkeypatch.setattr(location.replace(":", "."), recorder)
     return Recorder.made
 
 
-def test_several_loggers_beside_the_lines_of_json(
+def test_several_loggers_run_beside_the_json_lines(
     services: list[Recorder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboard")
@@ -83,7 +90,7 @@ def test_several_loggers_beside_the_lines_of_json(
     assert str(folder / "tensorboard") in out
 
 
-def test_a_run_that_goes_on_is_the_same_at_its_service(services: list[Recorder]) -> None:
+def test_a_resumed_run_has_the_same_id_at_its_service(services: list[Recorder]) -> None:
     for _ in range(2):
         assert main(["train", "squared", *TINY, "--log.logger=wandb"]) == 0
     folder = sorted(Path("runs").iterdir())[0]
@@ -95,7 +102,7 @@ def test_a_run_that_goes_on_is_the_same_at_its_service(services: list[Recorder])
     assert services[2].steps == [192, 256]
 
 
-def test_a_run_without_a_name_has_that_of_its_folder(services: list[Recorder]) -> None:
+def test_a_run_without_a_name_gets_that_of_its_folder(services: list[Recorder]) -> None:
     Path("mine.ini").write_text("[log]\nlogger = wandb\n")
     assert main(["train", "squared", *TINY, "--config", "mine.ini"]) == 0
     (folder,) = Path("runs").iterdir()
@@ -103,16 +110,16 @@ def test_a_run_without_a_name_has_that_of_its_folder(services: list[Recorder]) -
     assert services[0].args[:3] == ("pufferlib", None, folder.name)
 
 
-@pytest.mark.parametrize("spoilt", [b"", b"../other", b"\xff" * 16, b"0" * 1000])
-def test_an_id_is_kept_and_a_spoilt_one_replaced(spoilt: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("invalid", [b"", b"../other", b"\xff" * 16, b"0" * 1000])
+def test_an_id_is_kept_and_an_invalid_one_replaced(invalid: bytes, tmp_path: Path) -> None:
     path = tmp_path / "new" / "wandb.id"
     first = loggers.kept_id(path)
     assert loggers.kept_id(path) == first
-    path.write_bytes(spoilt)
+    path.write_bytes(invalid)
     second = loggers.kept_id(path)
     assert loggers.kept_id(path) == second != first
     assert len(second) == 16
-    assert loggers.kept_id("/proc/none/wandb.id") != first  # cannot be kept: an id all the same
+    assert loggers.kept_id("/proc/none/wandb.id") != first  # an id that cannot be kept
 
 
 @pytest.mark.parametrize(
@@ -132,11 +139,39 @@ def test_an_id_is_kept_and_a_spoilt_one_replaced(spoilt: bytes, tmp_path: Path) 
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line(
+def test_a_mistake_is_reported_in_one_line(
     words: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "squared", *words]) == 2
     assert capsys.readouterr().err == f"puffer: {line}\n"
+
+
+def test_every_registered_logger_has_a_class_and_an_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for choice in LOGGERS.values():
+        logger = load_choice(choice.location)
+        assert issubclass(logger, loggers.RunLogger)
+        assert getattr(loggers, logger.__name__) is logger
+        assert choice.extra in project["optional-dependencies"]
+        assert choice.about
+    assert {"WandbLogger", "NeptuneLogger", "TensorboardLogger"} <= {*dir(pufferlib)}
+
+
+def test_a_new_logger_is_one_line_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+
+    class CsvLogger(loggers.NoLogger, loggers.RunLogger):
+        @classmethod
+        def for_run(cls, config: config.Config, folder: Path) -> CsvLogger:
+            made.append(folder)
+            return cls()
+
+    monkeypatch.setattr(loggers.base, "CsvLogger", CsvLogger, raising=False)
+    line = config.choices.LoggerChoice("pufferlib.loggers.base:CsvLogger", "csv", "a table")
+    monkeypatch.setitem(LOGGERS, "csv", line)
+
+    assert main(["train", "squared", *TINY, "--log.logger=csv"]) == 0
+    assert made == list(Path("runs").iterdir())
 
 
 def test_a_missing_package_ends_the_command_before_the_run(

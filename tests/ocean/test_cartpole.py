@@ -119,7 +119,7 @@ def test_a_state_that_play_never_reaches_is_refused(state: tuple[float, ...]) ->
         kept = forged.copy()
         assert (forged[0, STATE].view(np.float32) == vecenv.observations[0]).all()
         forged[0, STATE].view(np.float32)[:] = state
-        with pytest.raises(UsageError, match="its state"):
+        with pytest.raises(UsageError, match="state that play cannot reach"):
             vecenv.restore(forged)
         vecenv.restore(kept)
 

@@ -283,7 +283,7 @@ def test_a_state_that_play_never_reaches_is_refused(
     state = vec.snapshot()
     vec.restore(state)
     forge(state)
-    with pytest.raises(UsageError, match="its state"):
+    with pytest.raises(UsageError, match="state that play cannot reach"):
         vec.restore(state)
 
 

@@ -579,7 +579,8 @@ CASES: dict[str, Case] = {
         "5 (observations, rewards, terminateds, truncateds, infos), but got 3 parts.",
     ),
     "dicts number": Case(
-        lambda: Dicts(num_agents=2.0), "`num_agents` of Dicts must be a whole number, but got 2.0."
+        lambda: Dicts(num_agents=2.0),
+        "`num_agents` of Dicts must be a whole number of at least 1, but got 2.0.",
     ),
     # ---- PufferEnv, in place
     "rows four parts": Case(
@@ -614,9 +615,7 @@ CASES: dict[str, Case] = {
         "InPlace (env 0), `reset`: `observations` must be of shape (2, 4), but got shape (4,).",
     ),
     # ---- PettingZoo
-    "zoo nobody": Case(
-        Nobody, "Nobody must have `possible_agents`, but has none: its slots need a number."
-    ),
+    "zoo nobody": Case(Nobody, "Nobody must list its agents in `possible_agents`, but has none."),
     "zoo uneven": Case(
         Uneven,
         "`observation_space` must be the same for all agents of Uneven, but a has Box(-1.0, "
@@ -630,7 +629,7 @@ CASES: dict[str, Case] = {
         NoSpaceOf, "NoSpaceOf must give `observation_space('b')`, but raised KeyError('b')."
     ),
     "zoo agents": Case(
-        NoList, "NoList (env 0), `reset`: must set `agents`, who is in play, but has none."
+        NoList, "NoList (env 0), `reset`: must set `agents`, the live agents, but has none."
     ),
     "zoo reset": Case(
         lambda: Zoo(reset=BOTH),

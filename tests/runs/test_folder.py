@@ -1,4 +1,4 @@
-"""The folder of a run: which checkpoints it keeps, and how one goes on with it."""
+"""The folder of a run: which checkpoints it keeps, and how it is resumed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_newest_few_the_latest_and_the_best_are_kept(tmp_path: Path) -> None
     ]
 
 
-def test_without_numbered_ones_there_are_two_files(tmp_path: Path) -> None:
+def test_without_numbered_checkpoints_there_are_latest_and_best(tmp_path: Path) -> None:
     run = Run(tmp_path, keep=0)
     save_all(run, [1, 5, 2])
     assert names(run) == {"latest.safetensors", "best.safetensors"}
@@ -89,7 +89,7 @@ def test_without_numbered_ones_there_are_two_files(tmp_path: Path) -> None:
         ("auto", {"env/perf": math.inf}, None),
     ],
 )
-def test_what_decides_which_is_best(
+def test_the_metric_selects_the_best_checkpoint(
     metric: str, log: dict[str, float], score: float | None, tmp_path: Path
 ) -> None:
     run = Run(tmp_path, metric=metric)
@@ -98,7 +98,7 @@ def test_what_decides_which_is_best(
     assert (tmp_path / "best.safetensors").exists() == (score is not None)
 
 
-def test_an_equal_score_is_no_better_one(tmp_path: Path) -> None:
+def test_an_equal_score_does_not_replace_the_best(tmp_path: Path) -> None:
     save_all(Run(tmp_path), [2, 2])
     assert read(tmp_path / "best.safetensors")["iteration"] == 1
 
@@ -117,7 +117,7 @@ def test_until_scores_are_settled_the_latest_is_the_best(tmp_path: Path) -> None
     assert run.best_score == 4
 
 
-def test_a_run_that_goes_on_knows_its_best(tmp_path: Path) -> None:
+def test_a_resumed_run_knows_its_best_score(tmp_path: Path) -> None:
     save_all(Run(tmp_path, keep=1), [1, 5, 2])
     run = Run(tmp_path, keep=1)
     run.note_resume(run.latest, read(run.latest)["metadata"])
@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_knows_its_best(tmp_path: Path) -> None:
     }
 
 
-def test_a_best_that_lost_its_name_to_a_kill_gets_it_back(tmp_path: Path) -> None:
+def test_resuming_restores_a_best_link_that_a_kill_prevented(tmp_path: Path) -> None:
     save_all(Run(tmp_path), [1, 5])
     (tmp_path / "best.safetensors").unlink()
     run = Run(tmp_path)
@@ -152,7 +152,7 @@ def test_a_best_that_lost_its_name_to_a_kill_gets_it_back(tmp_path: Path) -> Non
         {"run": {"best": [], "score": 1}},
     ],
 )
-def test_metadata_of_others_says_nothing_of_the_best(metadata: Any, tmp_path: Path) -> None:
+def test_foreign_metadata_gives_no_best_score(metadata: Any, tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.note_resume(run.latest, metadata)
     assert run.best_score is None
@@ -170,7 +170,7 @@ def test_another_branch_is_not_removed(tmp_path: Path) -> None:
     assert read(run.latest)["iteration"] == 2
 
 
-def test_a_save_that_fails_leaves_the_last_one(
+def test_a_failed_save_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path, keep=2)
@@ -212,7 +212,7 @@ def test_a_name_with_a_slash_makes_one_folder(tmp_path: Path) -> None:
     assert runs.newest(tmp_path, "gym-ALE/Pong-v5", with_checkpoint=False).folder == run.folder
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"`--train.run-dir` must be a folder that can be written"):
         runs.create(config_in(tmp_path / "file"))
@@ -222,7 +222,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     "text",
     ["", "[]", "3", "{}", '{"name": 3}', '{"name": "x", "train": []}', "[" * 100_000, "\x00"],
 )
-def test_an_odd_config_is_told_in_one_line(text: str, tmp_path: Path) -> None:
+def test_an_invalid_config_is_reported_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UsageError, match="must be the folder of a run") as caught:
         Run(tmp_path).read_config()
@@ -230,7 +230,7 @@ def test_an_odd_config_is_told_in_one_line(text: str, tmp_path: Path) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_a_config_that_never_ends_is_not_read(tmp_path: Path) -> None:
+def test_an_endless_config_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "config.json").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(UsageError, match="must be the folder of a run"):
@@ -240,7 +240,7 @@ def test_a_config_that_never_ends_is_not_read(tmp_path: Path) -> None:
 def test_one_process_at_a_time_trains_a_run(tmp_path: Path) -> None:
     with (
         Run(tmp_path),
-        pytest.raises(UsageError, match="no other process trains, but one does"),
+        pytest.raises(UsageError, match="must not be in use, but another process trains"),
         Run(tmp_path),
     ):
         pass
@@ -249,12 +249,12 @@ def test_one_process_at_a_time_trains_a_run(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_a_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     Run(tmp_path).check_own()
     target = tmp_path / "precious"
     target.write_text("")
     (tmp_path / "metrics.jsonl").symlink_to(target)
-    with pytest.raises(UsageError, match="must lie in the run, but is a link"):
+    with pytest.raises(UsageError, match="must be in the folder of the run, but is a link"):
         Run(tmp_path).check_own()
 
 

@@ -1,4 +1,4 @@
-"""The templates that users start from work: each is sound, repeats itself, and trains."""
+"""The env templates: each is valid, reproducible, and trains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ env_template = load()
 
 
 @pytest.mark.parametrize("template", env_template.TEMPLATES, ids=lambda t: t.__name__)
-def test_a_template_is_sound_and_trains(template: Any) -> None:
+def test_a_template_is_valid_and_trains(template: Any) -> None:
     assert env_template.check(template) == []  # not even a warning
 
 
@@ -41,7 +41,7 @@ def test_the_table_of_the_script_names_every_template() -> None:
     assert table == [template.__name__ for template in env_template.TEMPLATES]
 
 
-def test_the_script_ends_with_0_when_all_is_well() -> None:
+def test_the_script_exits_with_0_on_success() -> None:
     ran = subprocess.run(
         [sys.executable, SCRIPT, "Reacher"], capture_output=True, text=True, check=False
     )
@@ -49,7 +49,7 @@ def test_the_script_ends_with_0_when_all_is_well() -> None:
     assert re.fullmatch(r"Reacher +ok  [\d.]+ s\n", ran.stdout)
 
 
-def test_the_script_ends_with_1_when_an_env_is_broken(
+def test_the_script_exits_with_1_if_an_env_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken(env_template.GridWorld):  # type: ignore[name-defined, misc]

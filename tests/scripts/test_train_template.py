@@ -65,7 +65,7 @@ def weights(run: str) -> dict[str, torch.Tensor]:
     return {name: part for name, part in saved.tensors.items() if name.startswith("policy/")}
 
 
-def test_the_script_trains_falls_back_to_the_cpu_and_goes_on_where_it_was(
+def test_the_script_trains_falls_back_to_the_cpu_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if torch.cuda.is_available():
@@ -80,7 +80,7 @@ def test_the_script_trains_falls_back_to_the_cpu_and_goes_on_where_it_was(
     assert steps() == [256, 512]
 
     assert template.main(TINY) == 0
-    told = "Going on from checkpoints/cartpole/latest.safetensors, after iteration 2.\n"
+    told = "Resuming from checkpoints/cartpole/latest.safetensors, after iteration 2.\n"
     assert capsys.readouterr().err == told
     assert steps() == [256, 512, 768, 1024]
 
@@ -110,7 +110,7 @@ def test_interrupted_and_started_again_equals_uninterrupted(
     with monkeypatch.context() as patch:
         patch.setattr(pufferlib.PuffeRL, "train", interrupted)
         assert template.main(words) == 130
-    assert "The same command goes on" in capsys.readouterr().err
+    assert "The same command resumes" in capsys.readouterr().err
     assert steps("parted") == [256, 512]
     assert template.main(words) == 0
 
@@ -120,7 +120,7 @@ def test_interrupted_and_started_again_equals_uninterrupted(
     assert all(torch.equal(whole[name], parted[name]) for name in whole)
 
 
-def test_a_run_that_is_done_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert template.main(TINY) == 0
     before = weights("cartpole")
     assert template.main(TINY) == 0
@@ -179,7 +179,7 @@ def test_every_argument_reaches_the_trainer(trainers: list[pufferlib.PuffeRL]) -
 
 
 @pytest.mark.parametrize(("iterations", "saves"), [(4, [2, 4]), (3, [2, 3])])
-def test_it_saves_now_and_then_and_at_the_end(
+def test_it_saves_at_intervals_and_at_the_end(
     iterations: int, saves: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = []
@@ -216,7 +216,7 @@ def test_services_get_names_but_no_secret(name: str, monkeypatch: pytest.MonkeyP
         assert "secret" not in str(keywords)
 
 
-def test_only_the_first_of_several_processes_logs_and_speaks(
+def test_only_the_first_of_several_processes_logs_and_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", "1")
@@ -237,7 +237,7 @@ def test_its_policy_plays_images_and_continuous_actions_too(env: str) -> None:
     [
         (["--env-name", "cartpol"], "Unknown environment `cartpol`. Did you mean `cartpole`"),
         (["--gamma", "2"], "`gamma` must be a number between 0 and 1, but got 2.0."),
-        (["--env-name", "gym-FrozenLake-v1"], "`Policy` must see a Box, but "),
+        (["--env-name", "gym-FrozenLake-v1"], "`Policy` needs Box observations, not Discrete"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -264,7 +264,7 @@ def test_compile_needs_no_value(words: list[str], value: str) -> None:
     assert template.parse(words).compile == value
 
 
-def test_a_save_that_fails_does_not_end_the_run(
+def test_a_failed_save_does_not_end_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*args: object, **kw: object) -> None:
@@ -273,5 +273,5 @@ def test_a_save_that_fails_does_not_end_the_run(
     monkeypatch.setattr(pufferlib.PuffeRL, "save_checkpoint", full)
     assert template.main(TINY) == 0
 
-    assert capsys.readouterr().err == "No space left on device. The run goes on.\n"
+    assert capsys.readouterr().err == "No space left on device. The run continues.\n"
     assert steps() == [256, 512, 768, 1024]

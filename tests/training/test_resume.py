@@ -79,7 +79,7 @@ def test_what_changes_the_numbers_must_stay(run: Path, capsys: pytest.CaptureFix
     ):
         assert main(["resume", str(run), *words]) == 2
         err = capsys.readouterr().err
-        assert "must stay what it was when the run began" in err
+        assert "must not change when a run is resumed" in err
         assert err.count("\n") == 1
     assert main(["resume", str(run), "--train.gama=0.5"]) == 2
     assert "Did you mean" in capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_what_changes_the_numbers_must_stay(run: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{run}"], "must have some of its budget left, but has trained all of its 256 steps"),
+        (["{run}"], "must have budget left, but has trained all 256 steps"),
         (["nothing-like-it"], "`nothing-like-it` must be a run or an environment"),
         (["pong"], "`runs` must hold a run of pong, but has none"),
         (["none.safetensors"], "must be a checkpoint in the folder of a run"),
@@ -131,7 +131,7 @@ def test_a_log_that_leads_out_of_the_run_is_not_written(
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(Path("precious").absolute())
     assert main(["resume", str(run), "--train.num-iterations=6"]) == 2
-    assert "must lie in the run, but is a link" in capsys.readouterr().err
+    assert "must be in the folder of the run, but is a link" in capsys.readouterr().err
     assert Path("precious").read_text() == "mine\n"
 
 

@@ -530,9 +530,7 @@ def test_a_run_may_skip_what_is_not_finite(name: str, settings: dict[str, Any]) 
     trainer = faulty(name, math.nan, step=21, on_nan="skip", n_epochs=1, **settings)
     iterate(trainer)
     before = weights(trainer)
-    with pytest.warns(
-        RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. The updates"
-    ):
+    with pytest.warns(RuntimeWarning, match=f"`{name}` must be finite.*iteration 2. The updates"):
         trainer.evaluate()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is said once

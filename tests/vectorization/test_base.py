@@ -570,7 +570,9 @@ def test_agents_that_were_not_counted_are_named() -> None:
 
     few = MultiAgentVectorEnv(2)
     few.agents_per_env = 1
-    with pytest.raises(UsageError, match=r"must be 2, as it answers for \['a', 'b'\], but is 1"):
+    with pytest.raises(
+        UsageError, match=r"must be 2, because it returns rows for \['a', 'b'\], but is 1"
+    ):
         few.reset()
     fewer = Fewer(2)
     fewer.reset()

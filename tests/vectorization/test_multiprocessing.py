@@ -921,7 +921,7 @@ def test_python_envs_have_no_state_to_give() -> None:
     with Multiprocessing(Walk, 2, 2, **FORK) as vecenv:
         vecenv.reset(seed=0)
         assert vecenv.snapshot() is None
-        with pytest.raises(UsageError, match="Multiprocessing cannot restore a state"):
+        with pytest.raises(UsageError, match="Multiprocessing cannot restore a snapshot"):
             vecenv.restore(np.zeros((2, 8), np.uint8))
         with pytest.raises(UsageError, match=r"`state` must be 2 rows of bytes from `snapshot`"):
             vecenv.restore(np.zeros((3, 8), np.uint8))

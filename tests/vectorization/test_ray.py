@@ -246,6 +246,24 @@ def test_what_goes_wrong_is_named(connected: None) -> None:
         vecenv.close()
 
 
+def test_a_lost_actor_is_replaced_and_its_envs_are_truncated(connected: None) -> None:
+    with Ray(Fickle, 4, 2, restart=1) as vecenv:
+        vecenv.reset(seed=0)
+        actions = np.zeros(8, np.int32)
+        vecenv.step(actions)
+        actions[4] = EXIT  # of env 2, which worker 1 has
+        with pytest.warns(UserWarning, match=r"worker 1 \(envs 2 to 3\) died.*0 restarts left"):
+            observations, _, _, infos = vecenv.step(actions)
+        assert vecenv.truncations.tolist() == [False] * 4 + [True] * 4
+        assert observations["a"][:, 0].tolist() == [2, 2, 0, 0]
+        assert vecenv.final_observations[4:, 0].tolist() == [1] * 4
+        assert list(infos)[4:] == [{}] * 4
+        assert vecenv.step(np.zeros(8, np.int32))[0]["b"][:, 0].tolist() == [3, 3, 1, 1]
+        assert vecenv.drain_metrics()["restarts"] == 1
+        with pytest.raises(WorkerError, match=r"worker 1 \(envs 2 to 3\) died"):
+            vecenv.step(actions)
+
+
 def test_nothing_waits_for_the_slowest_unless_it_hangs(connected: None) -> None:
     vecenv = Ray(Fickle, 2, 2, mode="async", surplus_envs=1, timeout=30)
     assert (vecenv.num_envs, vecenv.surplus_envs, vecenv.num_agents) == (2, 1, 6)

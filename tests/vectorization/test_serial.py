@@ -142,7 +142,7 @@ def test_python_envs_have_no_snapshot() -> None:
     vecenv = Serial(Pair, 1)
     vecenv.reset(seed=0)
     assert vecenv.snapshot() is None
-    with pytest.raises(UsageError, match="Serial cannot restore a state"):
+    with pytest.raises(UsageError, match="Serial cannot restore a snapshot"):
         vecenv.restore(np.zeros((1, 1), np.uint8))
 
 

@@ -1,4 +1,4 @@
-// The pool: every item of every job runs exactly once, whoever was asleep when it came.
+// The pool: every item of every job runs exactly once, even if workers were asleep.
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -140,7 +140,7 @@ static void test_the_caller_of_begin_goes_on_while_the_job_runs(void) {
 }
 
 // Two jobs over the halves of one array, in turns, so that one of them is always under way.
-static void test_two_jobs_under_way_run_each_item_of_their_half_once(void) {
+static void test_two_running_jobs_run_each_item_of_their_half_once(void) {
     enum { HALF = 37, ROUNDS = 2000 };
     for (int32_t workers = 1; workers <= 4; workers++) {
         PufPool* pool = puf_pool_create(workers, true);
@@ -168,14 +168,14 @@ static void test_the_second_job_does_not_wait_for_the_caller(void) {
     Gate first = {.open = true}, second = {.open = true};
     puf_pool_begin(pool, 0, 3, pass, &first);
     puf_pool_begin(pool, 0, 4, pass, &second);
-    while (atomic_load(&second.done) < 4) usleep(100);  // though nobody has finished the first
+    while (atomic_load(&second.done) < 4) usleep(100);  // although the first is not finished
     puf_pool_finish(pool);
     puf_pool_finish(pool);
     CHECK(atomic_load(&first.done) == 3);
     puf_pool_destroy(pool);
 }
 
-static void test_a_pool_closes_with_jobs_under_way(void) {
+static void test_a_pool_closes_while_jobs_are_running(void) {
     for (int32_t i = 0; i < 64; i++) {
         PufPool* pool = puf_pool_create(1 + i % 4, true);
         Work work = {.slow_item = i % 8};
@@ -210,9 +210,9 @@ int main(void) {
         test_pools_close_at_once_busy_asleep_or_never_used(apart);
     }
     test_the_caller_of_begin_goes_on_while_the_job_runs();
-    test_two_jobs_under_way_run_each_item_of_their_half_once();
+    test_two_running_jobs_run_each_item_of_their_half_once();
     test_the_second_job_does_not_wait_for_the_caller();
-    test_a_pool_closes_with_jobs_under_way();
+    test_a_pool_closes_while_jobs_are_running();
     test_two_pools_do_not_disturb_each_other();
     return CHECK_DONE();
 }

@@ -1,5 +1,4 @@
-// The vec: what it promises for every env of envs.def, and its bookkeeping with a probe whose every
-// number can be derived by hand.
+// The bookkeeping of a vec, with a probe env whose every number can be derived by hand.
 #include <stdlib.h>
 
 #include "puffer.h"
@@ -88,7 +87,7 @@ static Rig probe_rig(int32_t num_envs, int32_t num_threads, double agents, doubl
     return rig_create(&puf_env_probe, num_envs, num_threads, (double[]){agents, max_steps, 1, 0});
 }
 
-static void test_rows_of_a_reset(void) {
+static void test_reset_initialises_all_rows(void) {
     Rig rig = probe_rig(3, 1, 2, 5);
     CHECK(puf_vec_reset(rig.vec, 1) == PUF_OK);
     for (int32_t slot = 0; slot < 6; slot++) {
@@ -125,7 +124,7 @@ static void test_a_truncation_keeps_the_final_observation_and_resets_in_the_same
     rig_destroy(&rig);
 }
 
-static void test_a_terminal_is_no_truncation_even_at_the_last_step(void) {
+static void test_a_terminal_at_the_last_step_is_not_a_truncation(void) {
     Rig rig = probe_rig(1, 1, 1, 1);
     puf_vec_reset(rig.vec, 1);
     rig.actions[0] = 3;
@@ -137,7 +136,7 @@ static void test_a_terminal_is_no_truncation_even_at_the_last_step(void) {
     rig_destroy(&rig);
 }
 
-static void test_an_agent_ends_alone_and_starts_anew(void) {
+static void test_an_agent_ends_alone_and_restarts(void) {
     Rig rig = probe_rig(1, 1, 2, 5);
     puf_vec_reset(rig.vec, 1);
     puf_vec_step(rig.vec, NULL);
@@ -198,7 +197,7 @@ static void test_drain_adds_all_blocks_and_empties_them(void) {
     }
     puf_vec_drain(rig.vec, &stats);
     // Of the first 50, env i ends at tick 1 + i % 4: 13, 13, 12, 12 envs end at 1, 2, 3, 4. The
-    // others end at 5; nobody ends twice within 5 steps.
+    // others end at 5; no env ends twice within 5 steps.
     CHECK(stats.episodes == 200 && stats.samples == 200);
     CHECK(stats.return_sum == 13 + 13 * 2 + 12 * 3 + 12 * 4 + 150 * 5);
     CHECK(stats.length_sum == stats.return_sum && stats.metrics[0] == stats.return_sum);
@@ -208,7 +207,7 @@ static void test_drain_adds_all_blocks_and_empties_them(void) {
     for (int32_t tick = 1; tick <= 5; tick++) puf_vec_step(rig.vec, NULL);
     puf_vec_reset(rig.vec, 9);
     puf_vec_drain(rig.vec, &stats);
-    CHECK(stats.episodes == 0);  // a reset starts the statistics anew
+    CHECK(stats.episodes == 0);  // a reset clears the statistics
     rig_destroy(&rig);
 }
 
@@ -225,7 +224,7 @@ static void test_extremes_of_negative_returns_are_negative(void) {
     rig_destroy(&rig);
 }
 
-static void test_step_reads_foreign_action_rows_in_place(void) {
+static void test_step_reads_given_actions_in_place(void) {
     Rig rig = probe_rig(2, 1, 1, 9);
     const int32_t rows[2] = {0, 3};
     puf_vec_reset(rig.vec, 1);
@@ -305,39 +304,31 @@ static void test_env_0_gets_the_seed_and_the_others_differ(void) {
     rig_destroy(&many);
 }
 
-static bool refused(const PufEnvInfo* info, int32_t num_envs, int32_t num_threads,
-                    const double* values, const char* named, const char* given) {
-    puf_fail(PUF_OK, "%s", "");
-    PufVec* vec = puf_vec_create(info, num_envs, num_threads, false, values);
-    const char* line = puf_last_error();
-    bool good = !vec && strstr(line, named) && strstr(line, given) && !strchr(line, '\n');
-    puf_vec_destroy(vec);
-    return good;
-}
-
-static void test_what_does_not_fit_is_refused_in_one_line(void) {
+static void test_invalid_arguments_are_refused_with_one_line(void) {
     const PufEnvInfo* info = &puf_env_probe;
     const double good[] = {2, 5, 1, 0};
-    CHECK(refused(info, 0, 1, good, "`num_envs`", "0"));
-    CHECK(refused(info, -3, 1, good, "`num_envs`", "-3"));
-    CHECK(refused(info, 1, 0, good, "threads", "0"));
-    CHECK(refused(info, 1, 5000, good, "threads", "5000"));
-    CHECK(refused(info, INT32_MAX, 1, good, "`num_envs`", "2147483647"));
-    CHECK(refused(info, 1, 1, (double[]){2.5, 5, 1, 0}, "`agents` must be a whole number", "2.5"));
-    CHECK(refused(info, 1, 1, (double[]){0, 5, 1, 0}, "`agents` must be in [1, 64]", "0"));
-    CHECK(refused(info, 1, 1, (double[]){2, 5, 10.5, 0}, "`gain` must be in [-10, 10]", "10.5"));
-    CHECK(refused(info, 1, 1, (double[]){2, 5, (double)NAN, 0}, "`gain`", "nan"));
-    CHECK(refused(info, 1, 1, (double[]){2, 5, (double)INFINITY, 0}, "`gain`", "inf"));
-    CHECK(refused(info, 1, 1, (double[]){2, 5, 1, 3}, "`flavour`", "3"));
+    CHECK(rig_refused(info, 0, 1, good, "`num_envs`", "0"));
+    CHECK(rig_refused(info, -3, 1, good, "`num_envs`", "-3"));
+    CHECK(rig_refused(info, 1, 0, good, "threads", "0"));
+    CHECK(rig_refused(info, 1, 5000, good, "threads", "5000"));
+    CHECK(rig_refused(info, INT32_MAX, 1, good, "`num_envs`", "2147483647"));
+    CHECK(rig_refused(info, 1, 1, (double[]){2.5, 5, 1, 0}, "`agents` must be a whole number",
+                      "2.5"));
+    CHECK(rig_refused(info, 1, 1, (double[]){0, 5, 1, 0}, "`agents` must be in [1, 64]", "0"));
+    CHECK(
+        rig_refused(info, 1, 1, (double[]){2, 5, 10.5, 0}, "`gain` must be in [-10, 10]", "10.5"));
+    CHECK(rig_refused(info, 1, 1, (double[]){2, 5, (double)NAN, 0}, "`gain`", "nan"));
+    CHECK(rig_refused(info, 1, 1, (double[]){2, 5, (double)INFINITY, 0}, "`gain`", "inf"));
+    CHECK(rig_refused(info, 1, 1, (double[]){2, 5, 1, 3}, "`flavour`", "3"));
     PufVec* odd = puf_vec_create(info, 5, 1, true, good);
     CHECK(!odd && strstr(puf_last_error(), "`num_envs` must be even"));
     PufEnvInfo bad = *info;
     bad.shape = NULL;  // leaves the layout with no agents
-    CHECK(refused(&bad, 1, 1, good, "`probe`", "layout"));
+    CHECK(rig_refused(&bad, 1, 1, good, "`probe`", "layout"));
 
     PufVec* vec = puf_vec_create(info, 2, 1, false, good);
-    CHECK(puf_vec_reset(vec, 1) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "bind"));
-    CHECK(puf_vec_step(vec, NULL) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "bind"));
+    CHECK(puf_vec_reset(vec, 1) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "must be bound"));
+    CHECK(puf_vec_step(vec, NULL) == PUF_BAD_ARGUMENT && strstr(puf_last_error(), "must be bound"));
     CHECK(puf_vec_bind(vec, &(PufBuffers){0}) == PUF_BAD_ARGUMENT);
     uint8_t byte = 0;
     CHECK(puf_vec_snapshot(vec, 0, &byte) == PUF_BAD_ARGUMENT);
@@ -355,21 +346,16 @@ static void test_what_does_not_fit_is_refused_in_one_line(void) {
 }
 
 // Three agents whose rows lie 20 and 7 bytes apart, of which they may write 12 and 4.
-static void test_rows_that_lie_apart_play_the_same_game_and_leave_the_gaps_alone(void) {
+static void test_rows_with_gaps_play_the_same_game_and_leave_the_gaps_alone(void) {
     Rig packed = probe_rig(1, 1, 3, 5), apart = probe_rig(1, 1, 3, 5), many = probe_rig(2, 1, 3, 5);
     _Alignas(4) uint8_t obs[60], masks[21], byte = 0;
     memset(obs, RIG_GUARD_BYTE, sizeof obs);
     memset(masks, RIG_GUARD_BYTE, sizeof masks);
-    PufBuffers buffers = {.observations = obs,
-                          .actions = apart.actions,
-                          .final_observations = apart.final_obs,
-                          .rewards = apart.rewards,
-                          .terminals = apart.terminals,
-                          .truncations = apart.truncations,
-                          .masks = apart.masks,
-                          .action_masks = masks,
-                          .obs_stride = 20,
-                          .mask_stride = 7};
+    PufBuffers buffers = rig_buffers(&apart);
+    buffers.observations = obs;
+    buffers.action_masks = masks;
+    buffers.obs_stride = 20;
+    buffers.mask_stride = 7;
     CHECK(puf_vec_bind(many.vec, &buffers) == PUF_BAD_ARGUMENT);
     CHECK(puf_vec_bind(apart.vec, &buffers) == PUF_OK);
     CHECK(puf_vec_snapshot(apart.vec, 0, &byte) == PUF_BAD_ARGUMENT);
@@ -392,210 +378,7 @@ static void test_rows_that_lie_apart_play_the_same_game_and_leave_the_gaps_alone
     rig_destroy(&many);
 }
 
-// ---- Every env of envs.def ----------------------------------------------------------------------
-
-static void test_names_are_unique_and_tables_complete(void) {
-    CHECK(puf_num_infos() > 0 && !puf_info(-1) && !puf_info(puf_num_infos()));
-    CHECK(!puf_find_info("no such env"));
-    for (int32_t i = 0; i < puf_num_infos(); i++) {
-        const PufEnvInfo* info = puf_info(i);
-        CHECK(puf_find_info(info->name) == info);
-        CHECK(info->doc && *info->doc && info->group && *info->group);
-        CHECK(info->num_params <= PUF_MAX_PARAMS && info->num_metrics <= PUF_MAX_METRICS);
-        CHECK(info->num_metrics >= 2 && !strcmp(info->metrics[0].name, "score"));
-        CHECK(info->num_metrics >= 2 && !strcmp(info->metrics[1].name, "perf"));
-        for (int32_t k = 0; k < info->num_params; k++) {
-            const PufField* field = &info->params[k];
-            CHECK(field->doc && *field->doc);
-            CHECK(field->low <= field->value && field->value <= field->high);
-            CHECK(field->offset >= sizeof(PufSlots) && field->offset + 4 <= info->env_bytes);
-            if (field->type == PUF_PARAM_NAMES) {
-                int32_t choices = 1;
-                for (const char* at = field->choices; *at; at++) choices += *at == '|';
-                CHECK(field->low == 0 && field->high == choices - 1);
-            }
-        }
-        for (int32_t k = 0; k < info->num_metrics; k++) {
-            CHECK(info->metrics[k].doc && *info->metrics[k].doc);
-            CHECK(info->metrics[k].offset >= sizeof(PufSlots) &&
-                  info->metrics[k].offset + 4 <= info->env_bytes);
-        }
-    }
-}
-
-// Short episodes where the env has a limit to set, so that many ends are seen.
-static void short_episodes(const PufEnvInfo* info, double* values) {
-    rig_defaults(info, values);
-    int32_t limit = rig_param(info, "max_steps");
-    if (limit >= 0 && info->params[limit].low <= 23) values[limit] = 23;
-}
-
-// More than one block each for three threads, but no more memory than a test should take.
-static int32_t some_envs(const PufEnvInfo* info, const double* values) {
-    PufLayout layout = rig_layout(info, values);
-    size_t fit = ((size_t)1 << 20) / rig_env_bytes(info, &layout);
-    return fit < 5 ? 5 : fit > 100 ? 100 : (int32_t)fit;
-}
-
-static uint64_t mix_rows(uint64_t hash, const void* at, size_t bytes) {
-    const uint8_t* byte = at;
-    for (; bytes >= 8; bytes -= 8, byte += 8) {
-        uint64_t word;
-        memcpy(&word, byte, 8);
-        hash = puf_mix64(hash + word) * 3;
-    }
-    for (; bytes; bytes--) hash = puf_mix64(hash + *byte++) * 3;
-    return hash;
-}
-
-// A number that changes when any bit of any row that the vec writes does. Final rows count where
-// they are valid.
-static uint64_t hash_rows(const Rig* rig, uint64_t hash) {
-    for (int32_t i = 0; i < rig->num_rows; i++)
-        if (rig_at(rig->rows[i]) != rig->final_obs &&
-            rig_at(rig->rows[i]) != (const uint8_t*)rig->actions)
-            hash = mix_rows(hash, rig_at(rig->rows[i]), rig->rows[i].bytes);
-    for (int32_t slot = 0; slot < rig->num_slots; slot++) {
-        size_t row = rig->batch->obs_bytes;
-        if (rig->truncations[slot]) hash = mix_rows(hash, rig->final_obs + (size_t)slot * row, row);
-        if (rig->truncations[slot] || rig->terminals[slot]) {
-            hash = mix_rows(hash, &puf_vec_final_returns(rig->vec)[slot], 4);
-            hash = mix_rows(hash, &puf_vec_final_lengths(rig->vec)[slot], 4);
-        }
-    }
-    return hash;
-}
-
-static uint64_t play(Rig* rig, PufRng* rng, int32_t steps) {
-    uint64_t hash = 1;
-    for (int32_t i = 0; i < steps; i++) {
-        rig_act(rig, rng);
-        puf_vec_step(rig->vec, NULL);
-        hash = hash_rows(rig, hash);
-    }
-    return hash;
-}
-
-enum { STEPS = 40 };
-
-// Whether an env has drawn a random number since the last reset with `seed`.
-static bool has_drawn(const Rig* rig, uint64_t seed) {
-    for (int32_t i = 0; i < rig->batch->num_envs; i++) {
-        PufSlots* slots = (PufSlots*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-        if (slots->rng.state != puf_mix64(puf_env_seed(seed, (uint64_t)i) + 1)) return true;
-    }
-    return false;
-}
-
-static void test_rows_and_statistics_do_not_depend_on_the_number_of_threads(void) {
-    for (int32_t i = 0; i < puf_num_infos(); i++) {
-        const PufEnvInfo* info = puf_info(i);
-        double values[PUF_MAX_PARAMS];
-        short_episodes(info, values);
-        uint64_t first_hash = 0, other_seed = 0;
-        PufStats first_stats = {0}, stats;
-        for (int32_t threads = 1; threads <= 3; threads++) {
-            Rig rig = rig_create(info, some_envs(info, values), threads, values);
-            for (int32_t round = 0; round < 2; round++) {  // the second one after a used state
-                PufRng rng = {42};
-                puf_vec_reset(rig.vec, 7);
-                uint64_t hash = hash_rows(&rig, 0);
-                hash = play(&rig, &rng, STEPS) + hash;
-                puf_vec_drain(rig.vec, &stats);
-                if (threads == 1 && round == 0) {
-                    first_hash = hash;
-                    first_stats = stats;
-                }
-                if (hash != first_hash)
-                    fprintf(stderr, "%s: %d threads, round %d\n", info->name, threads, round);
-                CHECK(hash == first_hash);
-                CHECK(!memcmp(&stats, &first_stats, sizeof stats));
-            }
-            if (threads == 1) {
-                PufRng rng = {42};
-                puf_vec_reset(rig.vec, 8);
-                other_seed = hash_rows(&rig, 0);
-                other_seed = play(&rig, &rng, STEPS) + other_seed;
-                CHECK((other_seed != first_hash) == has_drawn(&rig, 8));
-            }
-            CHECK(rig_guards_hold(&rig));
-            rig_destroy(&rig);
-        }
-    }
-}
-
-// Bytes of one env's rows that a step of `rig` must reproduce.
-static uint64_t hash_env(const Rig* rig, int32_t env, uint64_t hash) {
-    size_t agents = (size_t)rig->batch->agents_per_env, first = (size_t)env * agents;
-    size_t row = rig->batch->obs_bytes;
-    hash = mix_rows(hash, rig->obs_u8 + first * row, agents * row);
-    hash = mix_rows(hash, rig->rewards + first, 4 * agents);
-    hash = mix_rows(hash, rig->terminals + first, agents);
-    hash = mix_rows(hash, rig->truncations + first, agents);
-    return mix_rows(hash, rig->masks + first, agents);
-}
-
-static uint64_t hash_half(const Rig* rig, int32_t half, uint64_t hash) {
-    int32_t envs = rig->batch->num_envs / 2;
-    for (int32_t env = half * envs; env < (half + 1) * envs; env++) hash = hash_env(rig, env, hash);
-    return hash;
-}
-
-// Actions are drawn in `script`, so that none changes while a half that reads them is under way.
-static void play_in_halves(Rig* rig, Rig* script, PufRng* rng, int32_t steps, uint64_t hashes[2]) {
-    size_t words = (size_t)rig->num_slots / 2 * (size_t)rig->batch->action_words;
-    for (int32_t i = 0; i <= steps; i++) {
-        if (i < steps) rig_act(script, rng);
-        for (int32_t half = 0; half < 2; half++) {
-            size_t first = (size_t)half * words;
-            puf_vec_finish(rig->vec, half);  // the other half goes on while this one is read
-            if (i > 0) hashes[half] = hash_half(rig, half, hashes[half]);
-            if (i == steps) continue;
-            memcpy(rig->actions + first, script->actions + first, 4 * words);
-            CHECK(puf_vec_begin(rig->vec, half) == PUF_OK);
-        }
-    }
-}
-
-static void test_halves_in_the_background_play_the_same_game(void) {
-    for (int32_t i = 0; i < puf_num_infos(); i++) {
-        const PufEnvInfo* info = puf_info(i);
-        double values[PUF_MAX_PARAMS];
-        short_episodes(info, values);
-        int32_t num_envs = some_envs(info, values) / 2 * 2;
-        Rig whole = rig_create(info, num_envs, 1, values);
-        PufRng rng = {42};
-        uint64_t expected[2] = {1, 1};
-        PufStats expected_stats, stats;
-        puf_vec_reset(whole.vec, 7);
-        for (int32_t k = 0; k < STEPS; k++) {
-            rig_act(&whole, &rng);
-            puf_vec_step(whole.vec, NULL);
-            for (int32_t half = 0; half < 2; half++)
-                expected[half] = hash_half(&whole, half, expected[half]);
-        }
-        uint64_t last_rows = hash_rows(&whole, 1);
-        puf_vec_drain(whole.vec, &expected_stats);
-        for (int32_t threads = 1; threads <= 3; threads++) {
-            Rig rig = rig_create_as(info, num_envs, threads, true, values);
-            PufRng same = {42};
-            uint64_t hashes[2] = {1, 1};
-            puf_vec_reset(rig.vec, 7);
-            play_in_halves(&rig, &whole, &same, STEPS, hashes);
-            puf_vec_drain(rig.vec, &stats);
-            bool equal = hashes[0] == expected[0] && hashes[1] == expected[1];
-            if (!equal) fprintf(stderr, "%s: %d threads\n", info->name, threads);
-            CHECK(equal);
-            CHECK(hash_rows(&rig, 1) == last_rows);
-            CHECK(!memcmp(&stats, &expected_stats, sizeof stats));
-            CHECK(rig_guards_hold(&rig));
-            rig_destroy(&rig);
-        }
-        rig_destroy(&whole);
-    }
-}
-
-static void test_every_other_call_waits_for_what_is_under_way(void) {
+static void test_every_other_call_waits_for_running_halves(void) {
     Rig rig = rig_create_as(&puf_env_probe, 200, 2, true, (double[]){2, 5, 1, 0});
     RigRows kept = rig_rows(puf_vec_snapshot_bytes(rig.vec));
     PufCanvas canvas = {rig_at(kept), 0, 0};
@@ -627,151 +410,20 @@ static void test_every_other_call_waits_for_what_is_under_way(void) {
     rig_destroy(&plain);
 }
 
-static void test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec(void) {
-    for (int32_t i = 0; i < puf_num_infos(); i++) {
-        const PufEnvInfo* info = puf_info(i);
-        double values[PUF_MAX_PARAMS];
-        short_episodes(info, values);
-        int32_t num_envs = some_envs(info, values) / 4 + 1;
-        Rig rig = rig_create(info, num_envs, 2, values);
-        Rig other = rig_create(info, num_envs, 1, values);
-        PufRng rng = {1}, unlike = {2};
-        puf_vec_reset(rig.vec, 3);
-        puf_vec_reset(other.vec, 99);
-        play(&rig, &rng, 31);
-        play(&other, &unlike, 10);
-        size_t bytes = puf_vec_snapshot_bytes(rig.vec);
-        RigRows kept = rig_rows(bytes * (size_t)num_envs);
-        for (int32_t env = 0; env < num_envs; env++)
-            CHECK(puf_vec_snapshot(rig.vec, env, rig_at(kept) + bytes * (size_t)env) == PUF_OK);
-        CHECK(rig_rows_guarded(kept));
-        PufRng again = rng;
-        uint64_t expected = play(&rig, &rng, STEPS);
-        Rig* into[2] = {&rig, &other};
-        for (int32_t k = 0; k < 2; k++) {
-            for (int32_t env = 0; env < num_envs; env++)
-                puf_vec_restore(into[k]->vec, env, rig_at(kept) + bytes * (size_t)env);
-            PufRng same = again;
-            uint64_t replayed = play(into[k], &same, STEPS);
-            if (replayed != expected) fprintf(stderr, "%s: replay %d differs\n", info->name, k);
-            CHECK(replayed == expected);
-        }
-        rig_rows_free(kept);
-        rig_destroy(&rig);
-        rig_destroy(&other);
-    }
-}
-
-static void test_a_snapshot_of_one_env_moves_to_another_place(void) {
-    for (int32_t i = 0; i < puf_num_infos(); i++) {
-        const PufEnvInfo* info = puf_info(i);
-        double values[PUF_MAX_PARAMS];
-        short_episodes(info, values);
-        Rig from = rig_create(info, 1, 1, values), to = rig_create(info, 3, 1, values);
-        PufRng rng = {1};
-        puf_vec_reset(from.vec, 3);
-        puf_vec_reset(to.vec, 4);
-        play(&from, &rng, 11);
-        RigRows kept = rig_rows(puf_vec_snapshot_bytes(from.vec));
-        puf_vec_snapshot(from.vec, 0, rig_at(kept));
-        CHECK(puf_vec_restore(to.vec, 1, rig_at(kept)) == PUF_OK);
-        size_t words = (size_t)from.num_slots * (size_t)from.batch->action_words;
-        bool same = true;
-        for (int32_t step_count = 0; step_count < STEPS; step_count++) {
-            rig_act(&from, &rng);
-            rig_act(&to, &rng);
-            memcpy(to.actions + words, from.actions, 4 * words);
-            puf_vec_step(from.vec, NULL);
-            puf_vec_step(to.vec, NULL);
-            same = same && hash_env(&from, 0, 1) == hash_env(&to, 1, 1);
-        }
-        if (!same) fprintf(stderr, "%s\n", info->name);
-        CHECK(same);
-        rig_rows_free(kept);
-        rig_destroy(&from);
-        rig_destroy(&to);
-    }
-}
-
-// With a limit of k steps, an episode that is cut shows as its final observation what the same
-// episode shows after k steps when it is not cut.
-static void test_cut_episodes_end_with_the_observation_of_uncut_ones(void) {
-    const char* const names[] = {"squared", "continuous", "cartpole"};
-    for (int32_t n = 0; n < 3; n++) {
-        const PufEnvInfo* info = puf_find_info(names[n]);
-        CHECK(info != NULL);
-        if (!info) continue;
-        double values[PUF_MAX_PARAMS];
-        rig_defaults(info, values);
-        values[rig_param(info, "max_steps")] = 3;
-        Rig cut = rig_create(info, 70, 1, values);
-        values[rig_param(info, "max_steps")] = 1000;
-        Rig whole = rig_create(info, 70, 1, values);
-        puf_vec_reset(cut.vec, 3);
-        puf_vec_reset(whole.vec, 3);
-        size_t words = (size_t)cut.num_slots * (size_t)cut.batch->action_words;
-        PufRng rng = {5};
-        for (int32_t tick = 1; tick <= 3; tick++) {
-            rig_act(&cut, &rng);
-            memcpy(whole.actions, cut.actions, 4 * words);
-            puf_vec_step(cut.vec, NULL);
-            puf_vec_step(whole.vec, NULL);
-        }
-        int32_t compared = 0;
-        for (int32_t slot = 0; slot < 70; slot++) {
-            if (!cut.truncations[slot]) continue;
-            size_t row = cut.batch->obs_bytes, at = (size_t)slot * row;
-            compared++;
-            CHECK(!memcmp(cut.final_obs + at, whole.obs_u8 + at, row));
-            CHECK(memcmp(cut.final_obs + at, cut.obs_u8 + at, row));
-        }
-        CHECK(compared > 60);
-        rig_destroy(&cut);
-        rig_destroy(&whole);
-    }
-}
-
-static void test_every_param_is_refused_outside_its_range(void) {
-    for (int32_t i = 0; i < puf_num_infos(); i++) {
-        const PufEnvInfo* info = puf_info(i);
-        for (int32_t k = 0; k < info->num_params; k++) {
-            const PufField* field = &info->params[k];
-            double values[PUF_MAX_PARAMS];
-            rig_defaults(info, values);
-            values[k] = field->low - 1;
-            CHECK(refused(info, 1, 1, values, field->name, "must be in ["));
-            values[k] = field->high + 1;
-            CHECK(refused(info, 1, 1, values, field->name, "must be in ["));
-            values[k] = (double)NAN;
-            CHECK(refused(info, 1, 1, values, field->name, "must be in ["));
-            if (field->type == PUF_PARAM_FLOAT || field->low == field->high) continue;
-            values[k] = field->low + 0.5;
-            CHECK(refused(info, 1, 1, values, field->name, "must be a whole number"));
-        }
-    }
-}
-
 int main(void) {
-    test_rows_of_a_reset();
+    test_reset_initialises_all_rows();
     test_a_truncation_keeps_the_final_observation_and_resets_in_the_same_step();
-    test_a_terminal_is_no_truncation_even_at_the_last_step();
-    test_an_agent_ends_alone_and_starts_anew();
+    test_a_terminal_at_the_last_step_is_not_a_truncation();
+    test_an_agent_ends_alone_and_restarts();
     test_an_agent_that_leaves_is_masked_until_the_reset();
     test_drain_adds_all_blocks_and_empties_them();
     test_extremes_of_negative_returns_are_negative();
-    test_step_reads_foreign_action_rows_in_place();
+    test_step_reads_given_actions_in_place();
     test_actions_outside_their_range_count_as_0();
     test_a_single_env_restores_while_the_others_go_on();
     test_env_0_gets_the_seed_and_the_others_differ();
-    test_what_does_not_fit_is_refused_in_one_line();
-    test_rows_that_lie_apart_play_the_same_game_and_leave_the_gaps_alone();
-    test_names_are_unique_and_tables_complete();
-    test_rows_and_statistics_do_not_depend_on_the_number_of_threads();
-    test_halves_in_the_background_play_the_same_game();
-    test_every_other_call_waits_for_what_is_under_way();
-    test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec();
-    test_a_snapshot_of_one_env_moves_to_another_place();
-    test_cut_episodes_end_with_the_observation_of_uncut_ones();
-    test_every_param_is_refused_outside_its_range();
+    test_invalid_arguments_are_refused_with_one_line();
+    test_rows_with_gaps_play_the_same_game_and_leave_the_gaps_alone();
+    test_every_other_call_waits_for_running_halves();
     return CHECK_DONE();
 }

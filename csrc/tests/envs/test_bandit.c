@@ -16,11 +16,6 @@ static Rig bandit_rig(int32_t num_envs, const Setting* setting) {
     return rig;
 }
 
-static void pull(Rig* rig, int32_t arm) {
-    for (int32_t i = 0; i < rig->num_slots; i++) rig->actions[i] = arm;
-    puf_vec_step(rig->vec, NULL);
-}
-
 static void test_defaults_are_those_of_the_table(void) {
     double values[PUF_MAX_PARAMS];
     rig_defaults(&puf_env_bandit, values);
@@ -34,10 +29,10 @@ static void test_without_noise_each_arm_pays_its_mean(void) {
     const float earned[] = {0, 0.25f, 0.125f};
     for (int32_t arm = 0; arm < 3; arm++) {
         CHECK(rig.obs[0] == 0.25f * (float)arm);
-        pull(&rig, arm);
+        rig_play(&rig, arm);
         CHECK(rig.rewards[0] == earned[arm] && !rig.terminals[0]);
     }
-    pull(&rig, 1);
+    rig_play(&rig, 1);
     CHECK(rig.terminals[0] && !rig.truncations[0] && rig.obs[0] == 0);
     CHECK(((float*)(void*)rig.final_obs)[0] == 1);
     CHECK(puf_vec_final_returns(rig.vec)[0] == 0.625f && puf_vec_final_lengths(rig.vec)[0] == 4);
@@ -49,17 +44,17 @@ static void test_without_noise_each_arm_pays_its_mean(void) {
 
 static void test_a_best_arm_beyond_the_last_is_the_last(void) {
     Rig rig = bandit_rig(1, &(Setting){3, 31, 0.5, 0, 1});
-    pull(&rig, 2);
+    rig_play(&rig, 2);
     CHECK(rig.rewards[0] == 1 && rig.terminals[0]);
     rig_destroy(&rig);
 }
 
 // 20,000 pulls of each arm: means have a deviation of 0.5 / 141 = 0.0035, so do the deviations.
-static void test_pays_have_the_mean_and_the_noise_that_are_asked_for(void) {
+static void test_pays_have_the_mean_and_the_noise_of_the_params(void) {
     for (int32_t arm = 0; arm < 4; arm++) {
         Rig rig = bandit_rig(20000, &(Setting){4, 2, 0.25, 0.5, 1});
         double sum = 0, squares = 0;
-        pull(&rig, arm);
+        rig_play(&rig, arm);
         for (int32_t i = 0; i < rig.num_slots; i++) {
             sum += (double)rig.rewards[i];
             squares += (double)rig.rewards[i] * (double)rig.rewards[i];
@@ -73,7 +68,7 @@ static void test_pays_have_the_mean_and_the_noise_that_are_asked_for(void) {
 
 static void test_always_the_best_arm_is_perf_1(void) {
     Rig rig = bandit_rig(2000, &usual);
-    for (int32_t i = 0; i < 16; i++) pull(&rig, 2);
+    for (int32_t i = 0; i < 16; i++) rig_play(&rig, 2);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
     CHECK(stats.episodes == 2000 && stats.metrics[0] == 16 * 2000 && stats.metrics[1] == 2000);
@@ -86,7 +81,7 @@ int main(void) {
     test_defaults_are_those_of_the_table();
     test_without_noise_each_arm_pays_its_mean();
     test_a_best_arm_beyond_the_last_is_the_last();
-    test_pays_have_the_mean_and_the_noise_that_are_asked_for();
+    test_pays_have_the_mean_and_the_noise_of_the_params();
     test_always_the_best_arm_is_perf_1();
     return CHECK_DONE();
 }

@@ -5,27 +5,11 @@
 
 static Rig rig;
 
-static Breakout* env_at(int32_t i) {
-    return (Breakout*)(void*)(rig.batch->envs + (size_t)i * rig.batch->env_bytes);
-}
+static Breakout* env_at(int32_t i) { return rig_env(&rig, i); }
 
-static void set(double* params, const char* name, double value) {
-    params[rig_param(&puf_env_breakout, name)] = value;
-}
-
-static void play(int32_t action) {
-    for (int32_t i = 0; i < rig.num_slots; i++) rig.actions[i] = action;
-    puf_vec_step(rig.vec, NULL);
-}
-
-// One env with single ticks and a ball of constant speed 1.5, placed as told.
+// One env with single ticks and a ball of constant speed 1.5 at the given place.
 static Breakout* one_ball(float x, float y, float vx, float vy) {
-    double params[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_breakout, params);
-    set(params, "frameskip", 1);
-    set(params, "speedup", 0);
-    rig = rig_create(&puf_env_breakout, 1, 1, params);
-    puf_vec_reset(rig.vec, 0);
+    rig = RIG_START(&puf_env_breakout, 1, 0, {"frameskip", 1}, {"speedup", 0});
     Breakout* env = env_at(0);
     env->x = x;
     env->y = y;
@@ -63,18 +47,18 @@ static void test_serve_falls_from_below_the_bricks(void) {
 static void test_paddle_moves_frameskip_times_its_speed_and_stops_at_walls(void) {
     rig = rig_create(&puf_env_breakout, 1, 1, NULL);
     puf_vec_reset(rig.vec, 0);
-    play(RIGHT);  // 4 ticks x 1.25
+    rig_play(&rig, RIGHT);  // 4 ticks x 1.25
     CHECK(env_at(0)->paddle == 47);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(env_at(0)->paddle == 47);
     for (int32_t i = 0; i < 10; i++) {
         env_at(0)->y = 40;  // keeps the ball in the air
-        play(LEFT);
+        rig_play(&rig, LEFT);
     }
     CHECK(env_at(0)->paddle == 6);  // half its width
     for (int32_t i = 0; i < 20; i++) {
         env_at(0)->y = 40;
-        play(RIGHT);
+        rig_play(&rig, RIGHT);
     }
     CHECK(env_at(0)->paddle == 78);
     rig_destroy(&rig);
@@ -88,7 +72,7 @@ static void test_place_on_the_paddle_decides_the_angle(void) {
     static const float vy[] = {-1.5f, -1.357782f, -0.790174f};
     for (int32_t i = 0; i < 3; i++) {
         Breakout* env = one_ball(42 + offsets[i], 75, 0, 1.5f);
-        play(STAY);
+        rig_play(&rig, STAY);
         CHECK(near(env->vx, vx[i]) && near(env->vy, vy[i]) && env->y == 76);
         CHECK(env->lives_left == 5 && rig.rewards[0] == 0);
         rig_destroy(&rig);
@@ -105,7 +89,7 @@ static void test_each_hit_speeds_the_ball_up_to_its_limit(void) {
         env->vy = fabsf(env->vy);
         env->vx = 0;
         if (hit == 1) env->vy = 1.5f;
-        play(STAY);  // 1.5 x 0.5 / 20 = 0.0375 a hit
+        rig_play(&rig, STAY);  // 1.5 x 0.5 / 20 = 0.0375 a hit
         CHECK(near(env->vy, -fminf(1.5f + 0.0375f * (float)hit, 2.25f)));
     }
     rig_destroy(&rig);
@@ -120,10 +104,10 @@ static void test_missed_ball_costs_a_life_and_the_last_ends_the_episode(void) {
         env->vy = 1.5f;
         // 75 + 1 + 1.5 k reaches 84 for k = 6.
         for (int32_t k = 0; k < 5; k++) {
-            play(STAY);
+            rig_play(&rig, STAY);
             CHECK(env->lives_left == lives + 1 && !rig.terminals[0]);
         }
-        play(STAY);
+        rig_play(&rig, STAY);
         CHECK(rig.terminals[0] == (lives == 0) && env->y == 34);
         CHECK(env->lives_left == (lives ? lives : 5));
     }
@@ -135,7 +119,7 @@ static void test_missed_ball_costs_a_life_and_the_last_ends_the_episode(void) {
 static void test_ball_breaks_the_brick_above_and_turns_back(void) {
     // 84 / 18 = 4.6667: x = 7 is the middle of column 1. The lowest row ends at 12 + 6 x 3 = 30.
     Breakout* env = one_ball(7, 32, 0, -1.5f);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(!standing(env, 5 * 18 + 1) && env->broken == 1);
     CHECK(near(env->y, 31 + GAP) && env->vy == 1.5f && env->vx == 0);
     CHECK(rig.rewards[0] == 1 && env->score == 1);
@@ -143,12 +127,12 @@ static void test_ball_breaks_the_brick_above_and_turns_back(void) {
     rig_destroy(&rig);
 }
 
-static void test_side_of_a_brick_mirrors_sideways_only(void) {
+static void test_side_of_a_brick_reflects_only_horizontally(void) {
     // The brick of row 2, column 9 spans x 42..46.667, y 18..21.
     Breakout* env = one_ball(40, 19.5f, 1.2f, 0.9f);
     clear_bricks_but(env, 2, 9);
     env->broken -= 1;  // so that another one seems to stand and the episode goes on
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->x, 41 - GAP) && near(env->y, 20.4f));
     CHECK(env->vx == -1.2f && env->vy == 0.9f);
     CHECK(env->broken == num_bricks(env) - 1 && env->score == 4);
@@ -158,25 +142,25 @@ static void test_side_of_a_brick_mirrors_sideways_only(void) {
 static void test_ball_between_two_bricks_breaks_the_one_at_its_centre(void) {
     // x = 9 lies in column 1 (4.67..9.33) and the ball reaches into column 2.
     Breakout* env = one_ball(9, 32, 0, -1.5f);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(!standing(env, 5 * 18 + 1) && standing(env, 5 * 18 + 2));
     env->y = 32;  // again, with column 1 gone: now the other one is hit
     env->vy = -1.5f;
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(!standing(env, 5 * 18 + 2) && standing(env, 4 * 18 + 1) && env->broken == 2);
     rig_destroy(&rig);
 }
 
-static void test_walls_mirror_the_ball(void) {
+static void test_walls_reflect_the_ball(void) {
     Breakout* env = one_ball(1.5f, 50, -1, 0.5f);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(env->x == 1 && env->vx == 1 && env->vy == 0.5f);
     env->x = 82.5f;
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(env->x == 83 && env->vx == -1);
     env->y = 2;
     env->vy = -1.4f;
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(env->y == 1 && env->vy == 1.4f);
     rig_destroy(&rig);
 }
@@ -198,7 +182,7 @@ static void test_rows_are_worth_1_4_and_7_points(void) {
 static void test_last_brick_ends_the_episode_with_perf_1(void) {
     Breakout* env = one_ball(7, 32, 0, -1.5f);
     clear_bricks_but(env, 5, 1);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(rig.terminals[0] == 1 && rig.truncations[0] == 0 && rig.rewards[0] == 1);
     CHECK(env->perf == 1 && env->broken == 0 && standing(env, 5 * 18 + 1));  // a new wall
     PufStats stats;
@@ -208,15 +192,8 @@ static void test_last_brick_ends_the_episode_with_perf_1(void) {
 }
 
 static void test_max_steps_truncates(void) {
-    double params[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_breakout, params);
-    set(params, "max_steps", 3);
-    rig = rig_create(&puf_env_breakout, 1, 1, params);
-    puf_vec_reset(rig.vec, 0);
-    for (int32_t i = 1; i <= 6; i++) {
-        play(STAY);
-        CHECK(rig.truncations[0] == (i % 3 == 0) && !rig.terminals[0]);
-    }
+    rig = RIG_START(&puf_env_breakout, 1, 0, {"max_steps", 3});
+    CHECK(rig_truncates_at(&rig, 3));
     rig_destroy(&rig);
 }
 
@@ -254,16 +231,10 @@ static void test_ball_never_enters_a_brick_nor_leaves_the_court(void) {
     int64_t broken = 0;
     for (int32_t w = 0; w < 5; w++)
         for (int32_t s = 0; s < 4; s++) {
-            double params[PUF_MAX_PARAMS];
-            rig_defaults(&puf_env_breakout, params);
-            set(params, "brick_rows", walls[w][0]);
-            set(params, "brick_cols", walls[w][1]);
-            set(params, "ball_speed", speeds[s][0]);
-            set(params, "speedup", speeds[s][1]);
-            set(params, "bounce", speeds[s][2]);
-            set(params, "paddle_width", 60);
-            rig = rig_create(&puf_env_breakout, 4, 1, params);
-            puf_vec_reset(rig.vec, (uint64_t)(10 * w + s));
+            rig = RIG_START(&puf_env_breakout, 4, (uint64_t)(10 * w + s),
+                            {"brick_rows", walls[w][0]}, {"brick_cols", walls[w][1]},
+                            {"ball_speed", speeds[s][0]}, {"speedup", speeds[s][1]},
+                            {"bounce", speeds[s][2]}, {"paddle_width", 60});
             for (int32_t t = 0; t < 500; t++) {
                 rig_act(&rig, &rng);
                 puf_vec_step(rig.vec, NULL);
@@ -281,12 +252,7 @@ static void test_ball_never_enters_a_brick_nor_leaves_the_court(void) {
 static void test_features_name_every_brick(void) {
     for (int32_t rows = 1; rows <= MAX_ROWS; rows++)
         for (int32_t cols = 1; cols <= MAX_COLS; cols += rows % 3 + 1) {
-            double params[PUF_MAX_PARAMS];
-            rig_defaults(&puf_env_breakout, params);
-            set(params, "brick_rows", rows);
-            set(params, "brick_cols", cols);
-            rig = rig_create(&puf_env_breakout, 1, 1, params);
-            puf_vec_reset(rig.vec, 0);
+            rig = RIG_START(&puf_env_breakout, 1, 0, {"brick_rows", rows}, {"brick_cols", cols});
             Breakout* env = env_at(0);
             PufRng rng = {(uint64_t)(100 * rows + cols)};
             for (int32_t i = 0; i < rows * cols; i++)
@@ -312,11 +278,7 @@ static void test_features_are_scaled_to_1(void) {
 }
 
 static void test_pixels_show_the_court_in_grey(void) {
-    double params[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_breakout, params);
-    set(params, "obs", PIXELS);
-    rig = rig_create(&puf_env_breakout, 1, 1, params);
-    puf_vec_reset(rig.vec, 0);
+    rig = RIG_START(&puf_env_breakout, 1, 0, {"obs", PIXELS});
     CHECK(rig.batch->layout.obs.dtype == PUF_U8 && rig.batch->obs_bytes == 84 * 84);
     Breakout* env = env_at(0);
     env->x = 30;
@@ -364,9 +326,9 @@ int main(void) {
     test_each_hit_speeds_the_ball_up_to_its_limit();
     test_missed_ball_costs_a_life_and_the_last_ends_the_episode();
     test_ball_breaks_the_brick_above_and_turns_back();
-    test_side_of_a_brick_mirrors_sideways_only();
+    test_side_of_a_brick_reflects_only_horizontally();
     test_ball_between_two_bricks_breaks_the_one_at_its_centre();
-    test_walls_mirror_the_ball();
+    test_walls_reflect_the_ball();
     test_rows_are_worth_1_4_and_7_points();
     test_last_brick_ends_the_episode_with_perf_1();
     test_max_steps_truncates();

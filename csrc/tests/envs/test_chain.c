@@ -4,14 +4,8 @@
 #include "tests/rig.h"
 
 static Rig chain_rig(int32_t num_envs, double cells, double near_pays, double steps) {
-    Rig rig = rig_create(&puf_env_chain, num_envs, 1, (double[]){cells, near_pays, steps});
-    puf_vec_reset(rig.vec, 4);
-    return rig;
-}
-
-static void go(Rig* rig, int32_t action) {
-    for (int32_t i = 0; i < rig->num_slots; i++) rig->actions[i] = action;
-    puf_vec_step(rig->vec, NULL);
+    return RIG_START(&puf_env_chain, num_envs, 4, {"length", cells}, {"near_reward", near_pays},
+                     {"max_steps", steps});
 }
 
 // 5 cells: 1 right to 2, 3, 4 and on against the end, which pays each time; then 1 back.
@@ -20,10 +14,10 @@ static void test_each_step_at_the_right_end_earns_1(void) {
     CHECK(rig.obs[0] == 0.25f);
     const float seen[] = {0.5f, 0.75f, 1, 1, 1};
     for (int32_t i = 0; i < 5; i++) {
-        go(&rig, 1);
+        rig_play(&rig, 1);
         CHECK(rig.obs[0] == seen[i] && rig.rewards[0] == (i >= 2));
     }
-    go(&rig, 0);
+    rig_play(&rig, 0);
     CHECK(rig.obs[0] == 0.75f && rig.rewards[0] == 0);
     rig_destroy(&rig);
 }
@@ -31,10 +25,10 @@ static void test_each_step_at_the_right_end_earns_1(void) {
 static void test_each_step_at_the_left_end_earns_a_little(void) {
     Rig rig = chain_rig(1, 5, 0.05, 20);
     for (int32_t i = 0; i < 3; i++) {
-        go(&rig, 0);
+        rig_play(&rig, 0);
         CHECK(rig.obs[0] == 0 && rig.rewards[0] == 0.05f);
     }
-    go(&rig, 1);
+    rig_play(&rig, 1);
     CHECK(rig.obs[0] == 0.25f && rig.rewards[0] == 0);
     rig_destroy(&rig);
 }
@@ -44,7 +38,7 @@ static void test_a_straight_walk_is_perf_1(void) {
     Rig rig = rig_create(&puf_env_chain, 3, 1, NULL);
     puf_vec_reset(rig.vec, 4);
     for (int32_t tick = 1; tick <= 21; tick++) {
-        go(&rig, 1);
+        rig_play(&rig, 1);
         CHECK(rig.truncations[0] == (tick == 21) && !rig.terminals[0]);
     }
     PufStats stats;
@@ -57,7 +51,7 @@ static void test_a_straight_walk_is_perf_1(void) {
 
 static void test_the_left_end_alone_is_perf_0(void) {
     Rig rig = chain_rig(1, 12, 0.05, 0);
-    for (int32_t tick = 1; tick <= 21; tick++) go(&rig, 0);
+    for (int32_t tick = 1; tick <= 21; tick++) rig_play(&rig, 0);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
     CHECK(fabs(stats.return_sum - 21 * 0.05) < 1e-5 && stats.metrics[1] == 0);
@@ -69,7 +63,7 @@ static void test_two_cells_are_enough(void) {
     Rig rig = chain_rig(1, 2, 0, 3);
     CHECK(rig.obs[0] == 1);
     for (int32_t tick = 1; tick <= 3; tick++) {
-        go(&rig, 1);
+        rig_play(&rig, 1);
         CHECK(rig.rewards[0] == 1);
     }
     PufStats stats;

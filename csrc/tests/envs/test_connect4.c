@@ -4,17 +4,11 @@
 #include "tests/rig.h"
 
 static Rig game_against(int32_t opponent, double opponent_random, int32_t num_envs) {
-    double values[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_connect4, values);
-    values[rig_param(&puf_env_connect4, "opponent")] = opponent;
-    values[rig_param(&puf_env_connect4, "opponent_random")] = opponent_random;
-    Rig rig = rig_create(&puf_env_connect4, num_envs, 1, values);
-    if (!rig.vec) abort();
-    puf_vec_reset(rig.vec, 3);
-    return rig;
+    return RIG_START(&puf_env_connect4, num_envs, 3, {"opponent", opponent},
+                     {"opponent_random", opponent_random});
 }
 
-static Connect4* env_of(const Rig* rig) { return (Connect4*)(void*)rig->batch->envs; }
+static Connect4* env_of(const Rig* rig) { return rig_env(rig, 0); }
 
 static Bits bit(int32_t row, int32_t col) { return (Bits)1 << (PITCH * col + row); }
 
@@ -166,7 +160,7 @@ static void test_the_script_does_not_open_a_win_above_its_stone(void) {
     }
 }
 
-static void test_the_script_leans_to_the_centre(void) {
+static void test_the_script_prefers_the_centre(void) {
     Rig rig = game_against(SCRIPTED, 0, 1);
     Connect4* env = env_of(&rig);
     int32_t counts[COLS] = {0};
@@ -178,7 +172,7 @@ static void test_the_script_leans_to_the_centre(void) {
     rig_destroy(&rig);
 }
 
-static void test_random_opponents_play_every_open_column_alike(void) {
+static void test_random_opponents_play_every_open_column_equally_often(void) {
     for (int32_t scripted = 0; scripted < 2; scripted++) {
         Rig rig = game_against(scripted ? SCRIPTED : RANDOM, 1, 1);
         Connect4* env = env_of(&rig);
@@ -231,8 +225,7 @@ static void test_a_coin_decides_who_begins(void) {
         Rig rig = game_against(opponent, 0.1, 1000);
         int32_t second = 0;
         for (int32_t i = 0; i < 1000; i++) {
-            const Connect4* env =
-                (const Connect4*)(const void*)(rig.batch->envs + (size_t)i * rig.batch->env_bytes);
+            const Connect4* env = rig_env(&rig, i);
             second += opponent == SELF ? env->mover : __builtin_popcountll(env->stones[1]);
             CHECK(opponent == SELF || env->mover == 0);
         }
@@ -263,7 +256,7 @@ static void test_in_self_play_the_loser_gets_its_loss_in_the_step_of_the_winning
     }
 }
 
-static void test_who_waits_sees_its_side_at_half_strength_and_has_one_action(void) {
+static void test_the_waiting_agent_sees_the_board_at_half_strength_and_has_one_action(void) {
     Rig rig = game_against(SELF, 0, 1);
     Connect4* env = env_of(&rig);
     LAY(env, 0, "......o", "x.....o");
@@ -289,12 +282,12 @@ int main(void) {
     test_the_script_wins_before_it_blocks();
     test_the_script_blocks_the_only_threat();
     test_the_script_does_not_open_a_win_above_its_stone();
-    test_the_script_leans_to_the_centre();
-    test_random_opponents_play_every_open_column_alike();
+    test_the_script_prefers_the_centre();
+    test_random_opponents_play_every_open_column_equally_often();
     test_a_win_ends_the_game_before_the_answer();
     test_a_full_board_without_four_is_a_draw();
     test_a_coin_decides_who_begins();
     test_in_self_play_the_loser_gets_its_loss_in_the_step_of_the_winning_move();
-    test_who_waits_sees_its_side_at_half_strength_and_has_one_action();
+    test_the_waiting_agent_sees_the_board_at_half_strength_and_has_one_action();
     return CHECK_DONE();
 }

@@ -16,9 +16,7 @@ static Rig point_rig(int32_t num_envs, const Setting* setting) {
     return rig;
 }
 
-static Continuous* env_of(const Rig* rig, int32_t i) {
-    return (Continuous*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Continuous* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 static void place(Continuous* env, float x, float y, float target_x, float target_y) {
     env->x[0] = x;
@@ -57,7 +55,7 @@ static void test_pushes_gain_speed_and_drag_takes_a_share(void) {
     rig_destroy(&rig);
 }
 
-static void test_pushes_beyond_the_box_count_as_its_border_and_nan_as_none(void) {
+static void test_pushes_are_clipped_to_the_box_and_nan_counts_as_0(void) {
     Rig rig = point_rig(1, &usual);
     place(env_of(&rig, 0), 0, 0, 0.5f, 0.5f);
     push(&rig, 50, -INFINITY);
@@ -95,7 +93,7 @@ static void test_walls_stop_the_point(void) {
 
 // From (0, 0) towards (0.3, 0.4) at 0.5: a push of 0.6, 0.8 moves 0.02 straight on, to 0.48. Across
 // (-0.8, 0.6) it moves to a distance of sqrt(0.25 + 0.0004) = 0.5003998.
-static void test_the_reward_is_the_way_gained(void) {
+static void test_the_reward_is_the_distance_gained(void) {
     Rig rig = point_rig(1, &usual);
     place(env_of(&rig, 0), 0, 0, 0.3f, 0.4f);
     push(&rig, 0.6f, 0.8f);
@@ -118,7 +116,7 @@ static void test_each_step_within_the_radius_earns_the_bonus(void) {
 
 // 10 steps: the last quarter, rounded up, is steps 8, 9, 10. The point rests at the target in steps
 // 1, 2 and 9, 10: score 4, perf 2/3.
-static void test_episodes_are_cut_and_perf_looks_at_the_last_quarter(void) {
+static void test_episodes_are_truncated_and_perf_measures_the_last_quarter(void) {
     Setting setting = usual;
     setting.max_steps = 10;
     Rig rig = point_rig(1, &setting);
@@ -180,12 +178,12 @@ static void test_a_damped_spring_holds_every_target(void) {
 int main(void) {
     test_defaults_are_those_of_the_table();
     test_pushes_gain_speed_and_drag_takes_a_share();
-    test_pushes_beyond_the_box_count_as_its_border_and_nan_as_none();
+    test_pushes_are_clipped_to_the_box_and_nan_counts_as_0();
     test_speed_has_a_limit();
     test_walls_stop_the_point();
-    test_the_reward_is_the_way_gained();
+    test_the_reward_is_the_distance_gained();
     test_each_step_within_the_radius_earns_the_bonus();
-    test_episodes_are_cut_and_perf_looks_at_the_last_quarter();
+    test_episodes_are_truncated_and_perf_measures_the_last_quarter();
     test_starts_and_targets_fill_the_square();
     test_a_damped_spring_holds_every_target();
     return CHECK_DONE();

@@ -4,14 +4,10 @@
 #include "tests/rig.h"
 
 static Rig hybrid_rig(int32_t num_envs, double hit_radius, double steps) {
-    Rig rig = rig_create(&puf_env_hybrid, num_envs, 1, (double[]){hit_radius, steps});
-    puf_vec_reset(rig.vec, 12);
-    return rig;
+    return RIG_START(&puf_env_hybrid, num_envs, 12, {"radius", hit_radius}, {"max_steps", steps});
 }
 
-static Hybrid* env_of(const Rig* rig, int32_t i) {
-    return (Hybrid*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Hybrid* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 static void set_action(Rig* rig, int32_t slot, int32_t lane, float aim) {
     rig->actions[2 * slot] = lane;
@@ -52,7 +48,7 @@ static void test_lane_and_aim_earn_a_half_each(void) {
 }
 
 // Four steps: both right, lane alone, aim alone, neither.
-static void test_metrics_tell_the_parts_apart(void) {
+static void test_metrics_measure_lane_and_aim_separately(void) {
     Rig rig = hybrid_rig(1, 0.2, 4);
     for (int32_t i = 0; i < 4; i++) {
         const Hybrid* env = env_of(&rig, 0);
@@ -108,7 +104,7 @@ static void test_the_right_action_follows_from_the_observation_alone(void) {
 
 int main(void) {
     test_lane_and_aim_earn_a_half_each();
-    test_metrics_tell_the_parts_apart();
+    test_metrics_measure_lane_and_aim_separately();
     test_targets_are_everywhere();
     test_the_right_action_follows_from_the_observation_alone();
     return CHECK_DONE();

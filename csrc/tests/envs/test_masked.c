@@ -1,17 +1,14 @@
-// masked: what is dealt, what the mask says, and what a choice earns.
+// masked: deals, masks and rewards.
 #include "envs/masked.c"
 #include "tests/check.h"
 #include "tests/rig.h"
 
 static Rig masked_rig(int32_t num_envs, double actions, double legal, double steps) {
-    Rig rig = rig_create(&puf_env_masked, num_envs, 1, (double[]){actions, legal, steps});
-    puf_vec_reset(rig.vec, 5);
-    return rig;
+    return RIG_START(&puf_env_masked, num_envs, 5, {"num_actions", actions}, {"num_legal", legal},
+                     {"max_steps", steps});
 }
 
-static Masked* env_of(const Rig* rig, int32_t i) {
-    return (Masked*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Masked* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 // Four actions worth 2, 4, 1, 3, of which 0 and 2 are legal: 0 is the best of them, 2 is legal, 1
 // and 3 are neither, though worth more.
@@ -33,7 +30,7 @@ static void test_the_best_legal_action_earns_and_an_illegal_one_costs(void) {
     }
 }
 
-static void test_each_deal_has_every_worth_once_and_as_many_legal_as_asked_for(void) {
+static void test_each_deal_has_every_worth_once_and_num_legal_legal_actions(void) {
     const int32_t shapes[][2] = {{8, 3}, {2, 1}, {5, 64}, {64, 1}, {64, 64}, {7, 6}};
     for (int32_t s = 0; s < 6; s++) {
         const int32_t n = shapes[s][0], wanted = shapes[s][1] < n ? shapes[s][1] : n;
@@ -76,7 +73,7 @@ static void test_all_deals_are_equally_likely(void) {
 
 // The highest worth that the mask allows is always right; the highest of all is legal, and then
 // right, in 3 of 8 deals (deviation 0.0054 over 8000).
-static void test_the_mask_is_what_makes_it_solvable(void) {
+static void test_perf_1_needs_the_mask(void) {
     for (int32_t looks = 0; looks < 2; looks++) {
         Rig rig = masked_rig(500, 8, 3, 16);
         for (int32_t tick = 0; tick < 16; tick++) {
@@ -103,8 +100,8 @@ static void test_the_mask_is_what_makes_it_solvable(void) {
 
 int main(void) {
     test_the_best_legal_action_earns_and_an_illegal_one_costs();
-    test_each_deal_has_every_worth_once_and_as_many_legal_as_asked_for();
+    test_each_deal_has_every_worth_once_and_num_legal_legal_actions();
     test_all_deals_are_equally_likely();
-    test_the_mask_is_what_makes_it_solvable();
+    test_perf_1_needs_the_mask();
     return CHECK_DONE();
 }

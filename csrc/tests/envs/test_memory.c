@@ -4,14 +4,10 @@
 #include "tests/rig.h"
 
 static Rig memory_rig(int32_t num_envs, double string_length, double wait) {
-    Rig rig = rig_create(&puf_env_memory, num_envs, 1, (double[]){string_length, wait});
-    puf_vec_reset(rig.vec, 11);
-    return rig;
+    return RIG_START(&puf_env_memory, num_envs, 11, {"length", string_length}, {"delay", wait});
 }
 
-static Memory* env_of(const Rig* rig, int32_t i) {
-    return (Memory*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static Memory* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
 // Bits 1, 0, 0 with a delay of 2: +1 -1 -1 | 0 0 | the cursor 1/6 2/6 3/6, then a new string.
 static void test_bits_are_shown_in_order_and_never_again(void) {
@@ -30,7 +26,7 @@ static void test_bits_are_shown_in_order_and_never_again(void) {
 }
 
 // Two strings that differ give the same rows from the end of the show on, whatever is answered.
-static void test_nothing_seen_after_the_show_depends_on_the_bits(void) {
+static void test_observations_after_the_string_do_not_depend_on_it(void) {
     Rig rig = memory_rig(2, 5, 3);
     env_of(&rig, 0)->bits = 0;
     env_of(&rig, 1)->bits = ~(uint64_t)0;
@@ -67,7 +63,7 @@ static void test_each_right_answer_earns_its_share(void) {
 }
 
 // A player that remembers what it saw repeats every string, for any length and delay.
-static void test_a_player_with_memory_scores_1(void) {
+static void test_a_player_that_remembers_the_bits_scores_1(void) {
     const int32_t shapes[][2] = {{1, 0},  {1, 7},  {2, 0},  {4, 4},
                                  {31, 2}, {32, 0}, {33, 1}, {64, 5}};
     for (int32_t s = 0; s < 8; s++) {
@@ -101,11 +97,10 @@ static void test_a_player_with_memory_scores_1(void) {
 
 // Without memory the best is a constant answer: half the bits, 1 in 2^4 strings. Over 4000 strings
 // of 4 bits the standard deviations are 0.004 of the share of bits and 0.004 of that of strings.
-static void test_a_player_without_memory_gets_half_the_bits(void) {
+static void test_a_player_that_guesses_gets_half_of_the_bits(void) {
     Rig rig = memory_rig(1000, 4, 4);
     for (int32_t step_count = 0; step_count < 4 * 12; step_count++) {
-        for (int32_t i = 0; i < 1000; i++) rig.actions[i] = 1;
-        puf_vec_step(rig.vec, NULL);
+        rig_play(&rig, 1);
     }
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
@@ -117,9 +112,9 @@ static void test_a_player_without_memory_gets_half_the_bits(void) {
 
 int main(void) {
     test_bits_are_shown_in_order_and_never_again();
-    test_nothing_seen_after_the_show_depends_on_the_bits();
+    test_observations_after_the_string_do_not_depend_on_it();
     test_each_right_answer_earns_its_share();
-    test_a_player_with_memory_scores_1();
-    test_a_player_without_memory_gets_half_the_bits();
+    test_a_player_that_remembers_the_bits_scores_1();
+    test_a_player_that_guesses_gets_half_of_the_bits();
     return CHECK_DONE();
 }

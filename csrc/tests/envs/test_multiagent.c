@@ -4,17 +4,13 @@
 #include "tests/rig.h"
 
 static Rig agents_rig(int32_t num_envs, double steps) {
-    Rig rig = rig_create(&puf_env_multiagent, num_envs, 1, (double[]){steps});
-    puf_vec_reset(rig.vec, 8);
-    return rig;
+    return RIG_START(&puf_env_multiagent, num_envs, 8, {"max_steps", steps});
 }
 
-static MultiAgent* env_of(const Rig* rig, int32_t i) {
-    return (MultiAgent*)(void*)(rig->batch->envs + (size_t)i * rig->batch->env_bytes);
-}
+static MultiAgent* env_of(const Rig* rig, int32_t i) { return rig_env(rig, i); }
 
-// All 16 cases of lights and answers. Agent 0 says what it sees for 1 / 4, agent 1 the opposite, or
-// loses 1 / 4.
+// All 16 cases of lights and answers. Agent 0 answers what it sees for 1 / 4, agent 1 the opposite,
+// or loses 1 / 4.
 static void test_each_agent_is_judged_by_its_own_light_and_answer(void) {
     Rig rig = agents_rig(1, 4);
     MultiAgent* env = env_of(&rig, 0);
@@ -52,7 +48,7 @@ static void test_perf_counts_the_steps_in_which_both_are_right(void) {
 }
 
 // Over 4000 envs each pair of lights comes up a quarter of the time (deviation 0.007).
-static void test_lights_are_drawn_evenly_and_apart(void) {
+static void test_lights_are_uniform_and_independent(void) {
     Rig rig = agents_rig(4000, 16);
     for (int32_t i = 0; i < 3; i++) {
         int32_t counts[4] = {0};
@@ -84,7 +80,7 @@ static void test_the_right_answers_follow_from_the_observation_alone(void) {
 int main(void) {
     test_each_agent_is_judged_by_its_own_light_and_answer();
     test_perf_counts_the_steps_in_which_both_are_right();
-    test_lights_are_drawn_evenly_and_apart();
+    test_lights_are_uniform_and_independent();
     test_the_right_answers_follow_from_the_observation_alone();
     return CHECK_DONE();
 }

@@ -4,9 +4,8 @@
 #include "tests/rig.h"
 
 static Rig password_rig(int32_t num_envs, double string_length, double string) {
-    Rig rig = rig_create(&puf_env_password, num_envs, 1, (double[]){string_length, string});
-    puf_vec_reset(rig.vec, 1);
-    return rig;
+    return RIG_START(&puf_env_password, num_envs, 1, {"length", string_length},
+                     {"password", string});
 }
 
 // 13 = 1101 in binary: the string 1, 0, 1, 1. Entered are its first three bits and then `last`.
@@ -33,8 +32,8 @@ static void test_only_the_whole_string_earns(void) {
     CHECK(earned_with(0) == 0);
 }
 
-// 0, 1, 1 are entered: -1, +1, +1 are seen, and 0 for what is to come; nothing tells what is right.
-static void test_what_was_entered_is_seen_whatever_the_password(void) {
+// Enters 0, 1, 1: observes -1, +1, +1, and 0 for bits to come, for every password.
+static void test_the_observation_shows_the_entered_bits_and_not_the_password(void) {
     for (int32_t string = 0; string < 8; string++) {
         Rig rig = password_rig(1, 3, string);
         const float seen[][3] = {{0, 0, 0}, {-1, 0, 0}, {-1, 1, 0}};
@@ -51,7 +50,7 @@ static void test_what_was_entered_is_seen_whatever_the_password(void) {
 }
 
 // Every string of 10 bits is tried once: one of the 1024 opens.
-static void test_one_of_all_strings_is_right(void) {
+static void test_exactly_one_string_is_correct(void) {
     Rig rig = password_rig(1024, 10, 0x2B5);
     for (int32_t bit_index = 0; bit_index < 10; bit_index++) {
         for (int32_t i = 0; i < 1024; i++) rig.actions[i] = i >> bit_index & 1;
@@ -74,8 +73,8 @@ static void test_the_longest_string_has_31_bits(void) {
 
 int main(void) {
     test_only_the_whole_string_earns();
-    test_what_was_entered_is_seen_whatever_the_password();
-    test_one_of_all_strings_is_right();
+    test_the_observation_shows_the_entered_bits_and_not_the_password();
+    test_exactly_one_string_is_correct();
     test_the_longest_string_has_31_bits();
     return CHECK_DONE();
 }

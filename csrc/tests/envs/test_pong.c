@@ -5,28 +5,11 @@
 
 static Rig rig;
 
-static Pong* env_at(int32_t i) {
-    return (Pong*)(void*)(rig.batch->envs + (size_t)i * rig.batch->env_bytes);
-}
+static Pong* env_at(int32_t i) { return rig_env(&rig, i); }
 
-static void set(double* params, const char* name, double value) {
-    params[rig_param(&puf_env_pong, name)] = value;
-}
-
-static void play(int32_t action) {
-    for (int32_t i = 0; i < rig.num_slots; i++) rig.actions[i] = action;
-    puf_vec_step(rig.vec, NULL);
-}
-
-// One env with single ticks and a ball of constant speed 1.5, placed as told.
+// One env with single ticks and a ball of constant speed 1.5 at the given place.
 static Pong* one_ball(float x, float y, float vx, float vy) {
-    double params[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_pong, params);
-    set(params, "frameskip", 1);
-    set(params, "speedup", 0);
-    set(params, "max_score", 2);
-    rig = rig_create(&puf_env_pong, 1, 1, params);
-    puf_vec_reset(rig.vec, 0);
+    rig = RIG_START(&puf_env_pong, 1, 0, {"frameskip", 1}, {"speedup", 0}, {"max_score", 2});
     Pong* env = env_at(0);
     env->x = x;
     env->y = y;
@@ -37,7 +20,7 @@ static Pong* one_ball(float x, float y, float vx, float vy) {
 
 static bool near(float a, float b) { return fabsf(a - b) < 1e-5f; }
 
-static void test_serve_goes_to_both_sides_alike(void) {
+static void test_serve_goes_to_both_sides_equally_often(void) {
     rig = rig_create(&puf_env_pong, 1024, 2, NULL);
     puf_vec_reset(rig.vec, 1);
     int32_t right = 0;
@@ -56,13 +39,13 @@ static void test_paddle_moves_frameskip_times_its_speed_and_stops_at_walls(void)
     rig = rig_create(&puf_env_pong, 1, 1, NULL);
     puf_vec_reset(rig.vec, 0);
     Pong* env = env_at(0);
-    play(UP);  // 4 ticks x 1.25
+    rig_play(&rig, UP);  // 4 ticks x 1.25
     CHECK(env->paddle == 31);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(env->paddle == 31);
     for (int32_t i = 0; i < 20; i++) {
         env->x = 48;  // keeps the ball in play
-        play(i < 6 ? UP : DOWN);
+        rig_play(&rig, i < 6 ? UP : DOWN);
         if (i == 5) CHECK(env->paddle == 6);  // half its length
     }
     CHECK(env->paddle == 66);
@@ -76,7 +59,7 @@ static void test_place_on_the_paddle_decides_the_angle(void) {
     static const float vx[] = {-1.5f, -1.374773f, -0.9f};
     for (int32_t i = 0; i < 3; i++) {
         Pong* env = one_ball(89, 36 + offsets[i], 1.5f, 0);
-        play(STAY);
+        rig_play(&rig, STAY);
         CHECK(env->x == 90 && near(env->vx, vx[i]) && near(env->vy, vy[i]));
         rig_destroy(&rig);
     }
@@ -85,7 +68,7 @@ static void test_place_on_the_paddle_decides_the_angle(void) {
 static void test_ball_meets_the_paddle_where_its_path_crosses_the_line(void) {
     // From (89.5, 30) with (1, 1.1) the line 90 is crossed at half a tick: y = 30.55, offset -5.45.
     Pong* env = one_ball(89.5f, 30, 1, 1.1f);
-    play(STAY);
+    rig_play(&rig, STAY);
     float speed = sqrtf(1 + 1.21f);
     CHECK(near(env->y, 30.55f) && near(env->vy, speed * 0.8f * -5.45f / 7));
     rig_destroy(&rig);
@@ -101,18 +84,18 @@ static void test_hits_speed_the_ball_up_to_its_limit(void) {
         env->y = 36;
         env->vx = fabsf(env->vx);
         env->vy = 0;
-        play(STAY);  // 1.5 x 0.5 / 10 = 0.075 a hit
+        rig_play(&rig, STAY);  // 1.5 x 0.5 / 10 = 0.075 a hit
         CHECK(near(env->vx, -fminf(1.5f + 0.075f * (float)hit, 2.25f)));
     }
     rig_destroy(&rig);
 }
 
-static void test_walls_mirror_the_ball(void) {
+static void test_walls_reflect_the_ball(void) {
     Pong* env = one_ball(48, 1.5f, 1, -1.1f);  // 1.5 - 1.1 = 0.4, mirrored at 1: 1.6
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->y, 1.6f) && env->vy == 1.1f && env->vx == 1 && env->x == 49);
     env->y = 70.5f;  // 71.6, mirrored at 71: 70.4
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->y, 70.4f) && env->vy == -1.1f);
     rig_destroy(&rig);
 }
@@ -120,7 +103,7 @@ static void test_walls_mirror_the_ball(void) {
 static void test_passed_ball_is_a_point_and_the_last_point_ends_the_game(void) {
     Pong* env = one_ball(89, 60, 1.5f, 0);  // the paddle at 36 is out of reach
     int32_t ticks = 0;
-    do play(STAY);
+    do rig_play(&rig, STAY);
     while (++ticks < 10 && rig.rewards[0] == 0);
     CHECK(ticks == 4);  // 89 + 1.5 k reaches 95 for k = 4
     CHECK(rig.rewards[0] == -1 && env->lost == 1 && env->won == 0 && env->x == 48);
@@ -130,7 +113,7 @@ static void test_passed_ball_is_a_point_and_the_last_point_ends_the_game(void) {
     env->vx = -1.5f;
     env->vy = 0;
     for (ticks = 1; ticks < 10; ticks++) {
-        play(STAY);
+        rig_play(&rig, STAY);
         if (rig.rewards[0] != 0) break;
     }
     CHECK(ticks == 4 && rig.rewards[0] == 1 && env->won == 1 && !rig.terminals[0]);
@@ -138,9 +121,9 @@ static void test_passed_ball_is_a_point_and_the_last_point_ends_the_game(void) {
     env->y = 60;
     env->vx = -1.5f;
     env->vy = 0;
-    for (ticks = 1; ticks < 4; ticks++) play(STAY);
+    for (ticks = 1; ticks < 4; ticks++) rig_play(&rig, STAY);
     CHECK(!rig.terminals[0]);
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(rig.terminals[0] && rig.rewards[0] == 1 && env->won == 0);  // 2:1, and a new game
     CHECK(env->score == 1 && env->perf == 0.5f);
     CHECK(((float*)(void*)rig.final_obs)[6] == 1 && ((float*)(void*)rig.final_obs)[7] == 0.5f);
@@ -149,11 +132,11 @@ static void test_passed_ball_is_a_point_and_the_last_point_ends_the_game(void) {
 
 static void test_a_lost_game_has_perf_0(void) {
     Pong* env = one_ball(94, 60, 1.5f, 0);
-    play(STAY);
+    rig_play(&rig, STAY);
     env->x = 94;
     env->y = 60;
     env->vx = 1.5f;
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(rig.terminals[0] && env->score == -2 && env->perf == 0);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
@@ -163,32 +146,25 @@ static void test_a_lost_game_has_perf_0(void) {
 
 static void test_opponent_follows_what_it_sees_at_its_own_speed(void) {
     Pong* env = one_ball(50, 60, -1, 0);  // sight is 0.6 x 96 = 57.6
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->opponent, 36.6f));
     env->vx = 1;  // flies away: back to the middle
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->opponent, 36));
     env->vx = -1;
     env->x = 80;  // too far to be seen
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->opponent, 36));
     env->x = 50;
     env->y = 36.5f;  // near: no overshoot
-    play(STAY);
+    rig_play(&rig, STAY);
     CHECK(near(env->opponent, 36.5f));
     rig_destroy(&rig);
 }
 
 static void test_max_steps_truncates(void) {
-    double params[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_pong, params);
-    set(params, "max_steps", 3);
-    rig = rig_create(&puf_env_pong, 1, 1, params);
-    puf_vec_reset(rig.vec, 0);
-    for (int32_t i = 1; i <= 6; i++) {
-        play(STAY);
-        CHECK(rig.truncations[0] == (i % 3 == 0) && !rig.terminals[0]);
-    }
+    rig = RIG_START(&puf_env_pong, 1, 0, {"max_steps", 3});
+    CHECK(rig_truncates_at(&rig, 3));
     rig_destroy(&rig);
 }
 
@@ -197,15 +173,9 @@ static void test_ball_never_passes_a_full_paddle(void) {
     static const double speeds[][3] = {{1.5, 0.5, 0.8}, {4, 2, 0.95}, {0.25, 0, 0.1}, {4, 2, 0.1}};
     PufRng rng = {7};
     for (int32_t s = 0; s < 4; s++) {
-        double params[PUF_MAX_PARAMS];
-        rig_defaults(&puf_env_pong, params);
-        set(params, "ball_speed", speeds[s][0]);
-        set(params, "speedup", speeds[s][1]);
-        set(params, "bounce", speeds[s][2]);
-        set(params, "paddle_size", HEIGHT);
-        set(params, "opponent_size", HEIGHT);
-        rig = rig_create(&puf_env_pong, 8, 1, params);
-        puf_vec_reset(rig.vec, (uint64_t)s);
+        rig = RIG_START(&puf_env_pong, 8, (uint64_t)s, {"ball_speed", speeds[s][0]},
+                        {"speedup", speeds[s][1]}, {"bounce", speeds[s][2]},
+                        {"paddle_size", HEIGHT}, {"opponent_size", HEIGHT});
         for (int32_t t = 0; t < 1000; t++) {
             rig_act(&rig, &rng);
             puf_vec_step(rig.vec, NULL);
@@ -245,12 +215,12 @@ static void test_following_the_ball_beats_the_opponent(void) {
 }
 
 int main(void) {
-    test_serve_goes_to_both_sides_alike();
+    test_serve_goes_to_both_sides_equally_often();
     test_paddle_moves_frameskip_times_its_speed_and_stops_at_walls();
     test_place_on_the_paddle_decides_the_angle();
     test_ball_meets_the_paddle_where_its_path_crosses_the_line();
     test_hits_speed_the_ball_up_to_its_limit();
-    test_walls_mirror_the_ball();
+    test_walls_reflect_the_ball();
     test_passed_ball_is_a_point_and_the_last_point_ends_the_game();
     test_a_lost_game_has_perf_0();
     test_opponent_follows_what_it_sees_at_its_own_speed();

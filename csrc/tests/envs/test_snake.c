@@ -5,26 +5,9 @@
 
 enum { UP, RIGHT, DOWN, LEFT };
 
-typedef struct {
-    const char* name;
-    double value;
-} Setting;
+#define BOARD(...) RIG_START(&puf_env_snake, 1, 1, __VA_ARGS__)
 
-static Rig board_with(const Setting* settings, int32_t count) {
-    double values[PUF_MAX_PARAMS];
-    rig_defaults(&puf_env_snake, values);
-    for (int32_t i = 0; i < count; i++)
-        values[rig_param(&puf_env_snake, settings[i].name)] = settings[i].value;
-    Rig rig = rig_create(&puf_env_snake, 1, 1, values);
-    if (!rig.vec) abort();
-    puf_vec_reset(rig.vec, 1);
-    return rig;
-}
-#define BOARD(...)                             \
-    board_with((const Setting[]){__VA_ARGS__}, \
-               (int32_t)(sizeof((const Setting[]){__VA_ARGS__}) / sizeof(Setting)))
-
-static Arena* env_of(const Rig* rig) { return (Arena*)(void*)rig->batch->envs; }
+static Arena* env_of(const Rig* rig) { return rig_env(rig, 0); }
 
 static int32_t cell_at(const Arena* env, int32_t row, int32_t col) {
     return (row + env->vision) * stride_of(env) + col + env->vision;
@@ -154,7 +137,7 @@ static void test_walls_kill(void) {
         lay(env, 0, edges[i].row, edges[i].col, edges[i].path);
         STEP(&rig, edges[i].action);
         CHECK(rig.terminals[0] && rig.rewards[0] == -1 && !rig.truncations[0]);
-        CHECK(snakes_of(env)[0].size == 1 && rig.masks[0] == 1);  // anew, at once
+        CHECK(snakes_of(env)[0].size == 1 && rig.masks[0] == 1);  // restarted at once
     }
     rig_destroy(&rig);
 }
@@ -199,7 +182,7 @@ static void test_heads_that_would_swap_cells_both_die(void) {
     rig_destroy(&rig);
 }
 
-static void test_the_dead_leave_the_board_or_turn_into_food(void) {
+static void test_dead_snakes_leave_the_board_or_become_food(void) {
     for (int32_t leave_corpse = 0; leave_corpse < 2; leave_corpse++) {
         Rig rig = BOARD({"num_agents", 1}, {"leave_corpse", leave_corpse});
         Arena* env = sweep(&rig);
@@ -260,7 +243,7 @@ static void test_a_death_reports_the_length_and_its_share_of_the_target(void) {
     rig_destroy(&rig);
 }
 
-static void test_max_steps_truncates_all_who_live_and_reports_each(void) {
+static void test_max_steps_truncates_all_living_snakes_and_reports_each(void) {
     Rig rig = BOARD({"num_agents", 3}, {"target_length", 4}, {"max_steps", 1});
     Arena* env = sweep(&rig);
     lay(env, 0, 10, 10, "LL");
@@ -281,7 +264,7 @@ static void test_max_steps_truncates_all_who_live_and_reports_each(void) {
 
 // ---- Observations -------------------------------------------------------------------------------
 
-static void test_a_window_tells_all_that_is_on_the_board_apart(void) {
+static void test_a_window_has_a_code_for_everything_on_the_board(void) {
     Rig rig = BOARD({"num_agents", 2}, {"vision", 2});
     Arena* env = sweep(&rig);
     lay(env, 0, 1, 2, "LL");
@@ -336,7 +319,7 @@ static bool windows_hold(const Rig* rig, const Arena* env) {
     return true;
 }
 
-// Food is counted, every cell belongs to one thing, and who is off the board is masked.
+// `food` is right, every cell has one owner, and snakes off the board are masked out.
 static bool board_holds(const Rig* rig, const Arena* env) {
     int32_t food = 0, bodies = 0, heads = 0, size = 0, present = 0;
     for (int32_t row = 0; row < env->height; row++)
@@ -432,12 +415,12 @@ int main(void) {
     test_a_head_in_another_body_dies_alone();
     test_heads_that_enter_one_cell_all_die_and_the_food_stays();
     test_heads_that_would_swap_cells_both_die();
-    test_the_dead_leave_the_board_or_turn_into_food();
+    test_dead_snakes_leave_the_board_or_become_food();
     test_food_grows_a_snake_from_the_next_tick_on();
     test_a_snake_of_max_length_eats_but_does_not_grow();
     test_a_death_reports_the_length_and_its_share_of_the_target();
-    test_max_steps_truncates_all_who_live_and_reports_each();
-    test_a_window_tells_all_that_is_on_the_board_apart();
+    test_max_steps_truncates_all_living_snakes_and_reports_each();
+    test_a_window_has_a_code_for_everything_on_the_board();
     test_board_and_windows_hold_in_random_play_for_every_vision();
     test_snakes_without_room_wait_masked_and_see_walls();
     test_planes_show_the_window_code_by_code();

@@ -4,9 +4,7 @@
 #include "tests/rig.h"
 
 static Rig stochastic_rig(int32_t num_envs, double share, double steps) {
-    Rig rig = rig_create(&puf_env_stochastic, num_envs, 1, (double[]){share, steps});
-    puf_vec_reset(rig.vec, 2);
-    return rig;
+    return RIG_START(&puf_env_stochastic, num_envs, 2, {"odds", share}, {"length", steps});
 }
 
 static bool near(float value, double expected) { return fabs((double)value - expected) < 1e-6; }
@@ -14,7 +12,7 @@ static bool near(float value, double expected) { return fabs((double)value - exp
 // Odds 0.75 in 4 steps, env i chooses i ones: shares 0, 1/4, 2/4, 3/4, 1. The largest error is
 // 0.75, so rewards are 1 - (share - 0.75)^2 / 0.5625; the best policy that is not random is 0.25
 // away, so perf is 1 only for 3 ones and 0 for all others.
-static void test_the_reward_is_the_square_of_the_error(void) {
+static void test_the_reward_falls_with_the_square_of_the_error(void) {
     Rig rig = stochastic_rig(5, 0.75, 4);
     for (int32_t tick = 0; tick < 4; tick++) {
         for (int32_t i = 0; i < 5; i++) {
@@ -66,7 +64,7 @@ static double played(double share, int32_t steps, float q, double* perf) {
 }
 
 // Mean rewards as the head of stochastic.c has them: 1 - ((q - p)^2 + q (1 - q) / n) / max^2.
-static void test_the_right_odds_are_the_best_and_nothing_certain_is(void) {
+static void test_the_given_odds_are_best_and_beat_deterministic_policies(void) {
     const int32_t n = 20;
     const double p = 0.7, largest = 0.7, best = (p - 0.5 / n) / (1 - 1.0 / n);
     const double tried[] = {0, 0.5, p, best, 0.9, 1};
@@ -82,8 +80,8 @@ static void test_the_right_odds_are_the_best_and_nothing_certain_is(void) {
 }
 
 int main(void) {
-    test_the_reward_is_the_square_of_the_error();
+    test_the_reward_falls_with_the_square_of_the_error();
     test_perf_falls_with_the_square_of_the_error();
-    test_the_right_odds_are_the_best_and_nothing_certain_is();
+    test_the_given_odds_are_best_and_beat_deterministic_policies();
     return CHECK_DONE();
 }

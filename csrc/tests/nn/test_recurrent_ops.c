@@ -1,4 +1,4 @@
-// test_cells.c - cells.c: no access beyond its arrays, and gradients against finite differences.
+// Recurrent operations stay inside their arrays, and gradients match finite differences.
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static float random_f32(void) {
     return (float)(seed >> 8) / (float)(1 << 23) - 1;
 }
 
-// Arrays of exactly their size: the sanitizer sees a step beyond.
+// Arrays of exact size, so that the sanitizer catches any access beyond them.
 static float* floats(int32_t count) {
     float* out = malloc((size_t)count * sizeof *out);
     for (int32_t i = 0; i < count; i++) out[i] = random_f32();
@@ -33,7 +33,7 @@ static double dot(const float* a, const float* b, int32_t count) {
     return sum;
 }
 
-// The loss of one LSTM step: what comes out, times fixed weights.
+// The loss of one LSTM step: a weighted sum of its outputs.
 static double lstm_loss(int32_t rows, int32_t width, const float* sums, const float* cell,
                         const float* kept, const float* weights) {
     const int32_t n = rows * width;
@@ -45,16 +45,17 @@ static double lstm_loss(int32_t rows, int32_t width, const float* sums, const fl
     return loss;
 }
 
-static void test_lstm(int32_t rows, int32_t width, bool resets) {
+static void test_lstm_gradients_match_finite_differences(int32_t rows, int32_t width, bool resets) {
     const int32_t n = rows * width;
     float *sums = floats(4 * n), *cell = floats(n), *weights = floats(3 * n);
     float* kept = resets ? floats(rows) : NULL;
     for (int32_t i = 0; resets && i < rows; i++) kept[i] = (float)(i % 2);
     float *gates = copy(sums, 4 * n), *hidden = floats(n), *next = floats(n), *after = floats(n);
-    float *squashed = floats(n), *of_gates = floats(4 * n), *of_cell = copy(weights + 2 * n, n);
-    puf_lstm_forward(rows, width, gates, cell, kept, hidden, next, after, squashed);
-    puf_lstm_backward(rows, width, gates, cell, squashed, kept, weights, weights + n, of_cell,
-                      of_gates);
+    float *tanh_cell = floats(n), *grad_gates = floats(4 * n),
+          *grad_cell = copy(weights + 2 * n, n);
+    puf_lstm_forward(rows, width, gates, cell, kept, hidden, next, after, tanh_cell);
+    puf_lstm_backward(rows, width, gates, cell, tanh_cell, kept, weights, weights + n, grad_cell,
+                      grad_gates);
     for (int32_t i = 0; i < 5 * n; i++) {
         float* x = i < 4 * n ? sums + i : cell + (i - 4 * n);
         const float was = *x;
@@ -63,39 +64,39 @@ static void test_lstm(int32_t rows, int32_t width, bool resets) {
         *x = was - 1e-2f;
         double down = lstm_loss(rows, width, sums, cell, kept, weights);
         *x = was;
-        const double found = i < 4 * n ? of_gates[i] : of_cell[i - 4 * n];
+        const double found = i < 4 * n ? grad_gates[i] : grad_cell[i - 4 * n];
         CHECK(fabs((up - down) / 2e-2 - found) < 1e-3);
     }
     free(sums), free(cell), free(weights), free(kept), free(gates), free(hidden), free(next);
-    free(after), free(squashed), free(of_gates), free(of_cell);
+    free(after), free(tanh_cell), free(grad_gates), free(grad_cell);
 }
 
-static void test_gru_and_mingru_stay_inside(int32_t rows, int32_t width) {
+static void test_gru_and_mingru_stay_inside_their_arrays(int32_t rows, int32_t width) {
     const int32_t n = rows * width, horizon = 3;
     float *x = floats(3 * n), *m = floats(3 * n), *h = floats(n), *kept = floats(rows);
-    float *gates = floats(3 * n), *out = floats(n), *next = floats(n), *inner = floats(n);
+    float *gates = floats(3 * n), *out = floats(n), *next = floats(n), *candidate = floats(n);
     float *of_x = floats(3 * n), *of_m = floats(3 * n), *of_h = floats(n);
     puf_gru_forward(rows, width, x, m, h, kept, gates, out, next);
     puf_gru_forward(rows, width, x, m, h, NULL, NULL, out, NULL);
-    puf_gru_backward(rows, width, gates, inner, h, kept, out, of_h, of_x, of_m);
+    puf_gru_backward(rows, width, gates, candidate, h, kept, out, of_h, of_x, of_m);
     for (int32_t i = 0; i < n; i++) CHECK(fabsf(out[i]) <= 1);
 
     float *projected = floats(2 * n * horizon), *hidden = floats(n * horizon);
-    float *of_projected = floats(2 * n * horizon), *of_start = floats(n);
+    float *grad_projected = floats(2 * n * horizon), *grad_start = floats(n);
     uint8_t* resets = malloc((size_t)(rows * horizon));
     for (int32_t i = 0; i < rows * horizon; i++) resets[i] = i % 2;
     puf_mingru_forward(rows, horizon, width, projected, h, resets, hidden);
-    puf_mingru_backward(rows, horizon, width, projected, h, resets, hidden, hidden, of_projected,
-                        of_start);
+    puf_mingru_backward(rows, horizon, width, projected, h, resets, hidden, hidden, grad_projected,
+                        grad_start);
     for (int32_t i = 0; i < n * horizon; i++) CHECK(isfinite(hidden[i]));
-    free(x), free(m), free(h), free(kept), free(gates), free(out), free(next), free(inner);
-    free(of_x), free(of_m), free(of_h), free(projected), free(hidden), free(of_projected);
-    free(of_start), free(resets);
+    free(x), free(m), free(h), free(kept), free(gates), free(out), free(next), free(candidate);
+    free(of_x), free(of_m), free(of_h), free(projected), free(hidden), free(grad_projected);
+    free(grad_start), free(resets);
 }
 
-static void test_what_is_no_number_is_cast_to_none(void) {
-    float gates[4] = {NAN, INFINITY, -INFINITY, 1e38f}, cell = 1, hidden, next, after, squashed;
-    puf_lstm_forward(1, 1, gates, &cell, NULL, &hidden, &next, &after, &squashed);
+static void test_infinite_sums_saturate_and_nan_stays_nan(void) {
+    float gates[4] = {NAN, INFINITY, -INFINITY, 1e38f}, cell = 1, hidden, next, after, tanh_cell;
+    puf_lstm_forward(1, 1, gates, &cell, NULL, &hidden, &next, &after, &tanh_cell);
     CHECK(isnan(gates[0]) && gates[1] == 1 && gates[2] == -1 && gates[3] == 1);
     CHECK(isnan(hidden));
 }
@@ -103,10 +104,10 @@ static void test_what_is_no_number_is_cast_to_none(void) {
 int main(void) {
     const int32_t widths[] = {1, 3, 16, 33};
     for (int32_t i = 0; i < 4; i++) {
-        test_lstm(2, widths[i], false);
-        test_lstm(3, widths[i], true);
-        test_gru_and_mingru_stay_inside(2, widths[i]);
+        test_lstm_gradients_match_finite_differences(2, widths[i], false);
+        test_lstm_gradients_match_finite_differences(3, widths[i], true);
+        test_gru_and_mingru_stay_inside_their_arrays(2, widths[i]);
     }
-    test_what_is_no_number_is_cast_to_none();
+    test_infinite_sums_saturate_and_nan_stays_nan();
     return CHECK_DONE();
 }

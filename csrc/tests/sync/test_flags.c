@@ -1,4 +1,4 @@
-// Flags: every turn arrives, whoever was asleep when it came, and a worker may die anywhere.
+// Flags: every turn arrives, even at sleepers, and a worker may die at any instruction.
 //
 // Threads stand for processes, and real ones are killed at the end. The file under test is
 // included, so that a worker can also die between two of its stores.
@@ -29,7 +29,7 @@ enum { MAX_WORKERS = 8, PATIENCE_MS = 20000 };  // nothing here takes a thousand
 // order.
 typedef struct {
     PufFlags* flags;
-    int life[2];  // a pipe that nobody writes to
+    int life[2];  // a pipe without writes
     int32_t num_workers;
     int32_t rows[MAX_WORKERS];  // plain on purpose: without an order TSan objects
 } Rig;
@@ -68,8 +68,8 @@ static PufWaited wait_turn(Rig* rig, int32_t worker, int32_t spin_us, int32_t ti
 
 static void start(Rig* rig, int32_t worker) { puf_flags_start(rig->flags, &worker, 1); }
 
-static void finish(Rig* rig, int32_t worker, uint32_t said) {
-    puf_flags_finish(rig->flags, worker, said);
+static void finish(Rig* rig, int32_t worker, uint32_t status) {
+    puf_flags_finish(rig->flags, worker, status);
 }
 
 static double now_ms(void) {
@@ -102,7 +102,8 @@ static void* work(void* context) {
     return NULL;
 }
 
-static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spin_us, bool delays) {
+static void test_every_turn_is_started_and_finished(int32_t num_workers, int32_t spin_us,
+                                                    bool delays) {
     enum { ROUNDS = 400 };
     Rig rig;
     make_rig(&rig, num_workers);
@@ -121,7 +122,8 @@ static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spi
             puf_flags_start(rig.flags, ALL, num_workers);
         good = wait_for(&rig, ALL, num_workers, num_workers, spin_us, PATIENCE_MS) == PUF_TURN;
         for (int32_t i = 0; i < num_workers && good; i++) {
-            good = rig.rows[i] == 2 * round + 1 && puf_flags_said(rig.flags, i) == (uint32_t)round;
+            good =
+                rig.rows[i] == 2 * round + 1 && puf_flags_status(rig.flags, i) == (uint32_t)round;
             rig.rows[i]++;
         }
     }
@@ -134,7 +136,7 @@ static void test_every_turn_goes_there_and_back(int32_t num_workers, int32_t spi
 }
 
 // Some workers are always under way, as with surplus envs: the parent goes on with those done.
-static void test_the_first_that_are_done_are_enough(int32_t spin_us) {
+static void test_a_wait_returns_when_count_workers_are_done(int32_t spin_us) {
     enum { WORKERS = 6, WANTED = 2, ROUNDS = 100 };
     Rig rig;
     make_rig(&rig, WORKERS);
@@ -178,7 +180,7 @@ static void test_the_first_that_are_done_are_enough(int32_t spin_us) {
     free_rig(&rig);
 }
 
-static void test_ready_tells_the_order_in_which_they_finished(void) {
+static void test_ready_lists_workers_in_the_order_they_finished(void) {
     Rig rig;
     make_rig(&rig, 5);
     // any order of finishing, also when the counter of finishes wraps around
@@ -296,7 +298,7 @@ static void test_spinning_follows_the_waits(void) {
 
 // ---- Whatever else ends a wait ------------------------------------------------------------------
 
-static void test_a_wait_ends_at_its_time(void) {
+static void test_a_wait_times_out(void) {
     Rig rig;
     make_rig(&rig, 2);
     start(&rig, 0);
@@ -311,23 +313,23 @@ static void test_a_wait_ends_at_its_time(void) {
     free_rig(&rig);
 }
 
-static void test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first(void) {
+static void test_a_readable_descriptor_ends_a_wait_but_a_turn_takes_precedence(void) {
     Rig rig;
     make_rig(&rig, 1);
     start(&rig, 0);
     CHECK(write(rig.life[1], "x", 1) == 1);
-    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_SPOKEN);
+    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_READABLE);
     CHECK(wait_turn(&rig, 0, 0, -1) == PUF_TURN);
     finish(&rig, 0, 0);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_TURN);
-    CHECK(wait_turn(&rig, 0, 0, -1) == PUF_SPOKEN);
+    CHECK(wait_turn(&rig, 0, 0, -1) == PUF_READABLE);
     free_rig(&rig);
 
     make_rig(&rig, 1);
     start(&rig, 0);
     close(rig.life[1]);  // as if the peer had died
     rig.life[1] = -1;
-    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_SPOKEN);
+    CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_READABLE);
     free_rig(&rig);
 }
 
@@ -356,7 +358,7 @@ static void test_a_call_lets_a_worker_read_at_once(void) {
         puf_flags_call(rig.flags, 0);
         pthread_join(thread, NULL);
         if (now_ms() - begun < shortest) shortest = now_ms() - begun;
-        CHECK(reader.waited == PUF_SPOKEN);
+        CHECK(reader.waited == PUF_READABLE);
         char taken;
         CHECK(read(rig.life[0], &taken, 1) == 1);
     }
@@ -366,7 +368,7 @@ static void test_a_call_lets_a_worker_read_at_once(void) {
     free_rig(&rig);
 }
 
-static void test_a_wake_up_from_before_is_no_turn(void) {
+static void test_a_stale_wake_up_is_not_a_turn(void) {
     Rig rig;
     make_rig(&rig, 1);
     atomic_fetch_add(&rig.flags->starts, 3);
@@ -380,14 +382,14 @@ static void test_a_wake_up_from_before_is_no_turn(void) {
 static void hear(int number) { (void)number; }
 
 typedef struct {
-    pthread_t who;
+    pthread_t target;
     atomic_bool done;
 } Disturbance;
 
 static void* disturb(void* context) {
     Disturbance* it = context;
     while (!atomic_load(&it->done)) {
-        pthread_kill(it->who, SIGUSR1);
+        pthread_kill(it->target, SIGUSR1);
         usleep(500);
     }
     return NULL;
@@ -399,7 +401,7 @@ static void test_a_signal_interrupts_a_wait(void) {
     Rig rig;
     make_rig(&rig, 1);
     start(&rig, 0);
-    Disturbance it = {.who = pthread_self()};
+    Disturbance it = {.target = pthread_self()};
     pthread_t thread;
     pthread_create(&thread, NULL, disturb, &it);
     CHECK(wait_for(&rig, ALL, 1, 1, 0, PATIENCE_MS) == PUF_INTERRUPTED);
@@ -409,7 +411,7 @@ static void test_a_signal_interrupts_a_wait(void) {
     PufWaited waited = PUF_INTERRUPTED;
     for (int32_t i = 0; i < 100 && waited == PUF_INTERRUPTED; i++)
         waited = wait_turn(&rig, 0, 0, PATIENCE_MS);
-    CHECK(waited == PUF_SPOKEN);
+    CHECK(waited == PUF_READABLE);
     atomic_store(&it.done, true);
     pthread_join(thread, NULL);
     free_rig(&rig);
@@ -417,20 +419,20 @@ static void test_a_signal_interrupts_a_wait(void) {
 
 // ---- Death --------------------------------------------------------------------------------------
 
-static void test_a_turn_can_be_taken_from_the_dead(void) {
+static void test_a_turn_can_be_revoked_from_a_dead_worker(void) {
     Rig rig;
     make_rig(&rig, 3);
     for (int32_t i = 0; i < 3; i++) start(&rig, i);
     finish(&rig, 2, 1);
     puf_flags_revoke(rig.flags, 0);
-    CHECK(puf_flags_said(rig.flags, 0) == 0);
+    CHECK(puf_flags_status(rig.flags, 0) == 0);
     CHECK(wait_for(&rig, ALL, 3, 2, 0, 0) == PUF_TURN);
     CHECK(wait_for(&rig, ALL, 3, 3, 0, 0) == PUF_TIMEOUT);
     int32_t out[3];
     CHECK(puf_flags_ready(rig.flags, ALL, 3, out) == 2);
     CHECK(out[0] == 2 && out[1] == 0);
-    puf_flags_revoke(rig.flags, 2);  // it had given it back: only what it said is forgotten
-    CHECK(puf_flags_said(rig.flags, 2) == 0);
+    puf_flags_revoke(rig.flags, 2);  // it had finished: only its status is cleared
+    CHECK(puf_flags_status(rig.flags, 2) == 0);
     CHECK(puf_flags_ready(rig.flags, ALL, 3, out) == 2);
     CHECK(out[0] == 2 && out[1] == 0);
     free_rig(&rig);
@@ -443,10 +445,10 @@ static void test_a_worker_may_die_between_two_stores(int32_t stores) {
     for (int32_t round = 0; round < 20; round++) {
         start(&rig, 0);
         Worker* dying = &rig.flags->workers[0];
-        if (stores > 0) atomic_store(&dying->said, 1);
+        if (stores > 0) atomic_store(&dying->status, 1);
         if (stores > 1) atomic_store(&dying->order, atomic_fetch_add(&rig.flags->tickets, 1));
         if (stores > 2) atomic_store(&dying->turn, 0);
-        if (stores > 3) atomic_fetch_add(&rig.flags->finished, 1);  // and wakes nobody
+        if (stores > 3) atomic_fetch_add(&rig.flags->finished, 1);  // without a wake-up
         Part part = {&rig, 1, 1, 0, 99u + (unsigned)round, 0};
         rig.rows[1] = 0;
         pthread_t thread;
@@ -462,7 +464,7 @@ static void test_a_worker_may_die_between_two_stores(int32_t stores) {
     free_rig(&rig);
 }
 
-static void test_who_takes_the_place_of_a_sleeper_is_woken(void) {
+static void test_a_worker_that_replaces_a_dead_sleeper_is_woken(void) {
     Rig rig;
     make_rig(&rig, 1);
     atomic_store(&rig.flags->workers[0].asleep, 1);  // killed in its sleep
@@ -512,7 +514,7 @@ static void test_a_killed_process_ends_every_wait(unsigned seed) {
         waited = puf_flags_wait(flags, pending, 1, 1, life[0], &spin, PATIENCE_MS);
         turns += waited == PUF_TURN;
     }
-    CHECK(waited == PUF_SPOKEN);
+    CHECK(waited == PUF_READABLE);
     puf_flags_revoke(flags, 1);
     CHECK(puf_flags_wait(flags, pending, 1, 1, life[0], &spin, 0) == PUF_TURN);
     CHECK(waitpid(child, NULL, 0) == child);
@@ -542,25 +544,25 @@ int main(void) {
     static const int32_t spin_us[] = {0, 50, 5000};
     for (size_t s = 0; s < 3; s++) {
         for (int32_t workers = 1; workers <= MAX_WORKERS; workers *= 2) {
-            test_every_turn_goes_there_and_back(workers, spin_us[s], false);
-            test_every_turn_goes_there_and_back(workers, spin_us[s], true);
+            test_every_turn_is_started_and_finished(workers, spin_us[s], false);
+            test_every_turn_is_started_and_finished(workers, spin_us[s], true);
         }
-        test_the_first_that_are_done_are_enough(spin_us[s]);
+        test_a_wait_returns_when_count_workers_are_done(spin_us[s]);
     }
-    test_ready_tells_the_order_in_which_they_finished();
+    test_ready_lists_workers_in_the_order_they_finished();
     test_the_count_of_finishes_may_wrap_around();
     test_one_wake_up_serves_all_workers_of_other_cores_and_one_the_parent();
     test_workers_of_this_core_are_woken_last();
     test_spinning_follows_the_waits();
-    test_a_wait_ends_at_its_time();
+    test_a_wait_times_out();
     test_a_call_lets_a_worker_read_at_once();
-    test_the_other_descriptor_ends_a_wait_but_a_turn_comes_first();
-    test_a_wake_up_from_before_is_no_turn();
+    test_a_readable_descriptor_ends_a_wait_but_a_turn_takes_precedence();
+    test_a_stale_wake_up_is_not_a_turn();
     test_a_signal_interrupts_a_wait();
-    test_a_turn_can_be_taken_from_the_dead();
+    test_a_turn_can_be_revoked_from_a_dead_worker();
     for (int32_t stores = 0; stores <= 4; stores++)
         test_a_worker_may_die_between_two_stores(stores);
-    test_who_takes_the_place_of_a_sleeper_is_woken();
+    test_a_worker_that_replaces_a_dead_sleeper_is_woken();
     for (unsigned seed = 0; seed < 40; seed++) test_a_killed_process_ends_every_wait(seed);
     test_progress_is_seen_by_the_parent();
     return CHECK_DONE();

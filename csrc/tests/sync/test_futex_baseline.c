@@ -1,4 +1,4 @@
-// The bare hand-over: a turn takes at least the work in it, and no process is left behind.
+// A turn takes at least the time of its work, and no process is left behind.
 #include <errno.h>
 #include <stddef.h>
 #include <sys/wait.h>

@@ -1,1 +1,1 @@
-"""Worker processes: who starts, watches and ends them, and how they talk."""
+"""Worker processes: starting, watching and ending them, and the channels to them."""

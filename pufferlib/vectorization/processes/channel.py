@@ -1,6 +1,6 @@
 """Channel: objects and file descriptors between two processes of one machine, over a socket.
 
-Both ends are ours and of one user: what arrives is trusted.
+Both ends belong to this package and to one user: messages are trusted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_FDS = 8
 class Channel:
     """One end of a socket that carries pickled objects. A lost peer raises EOFError.
 
-    Messages go in packets that arrive whole or not at all. An interrupt may cut a message off at
-    any point: that one is lost, and the next is as good as ever.
+    Packets arrive whole or not at all. An interrupt may cut a message off at any point: that one is
+    lost, and the next is complete again.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -43,7 +43,7 @@ class Channel:
         return Channel(socket.socket(fileno=fd))
 
     def set_timeout(self, seconds: float | None) -> None:
-        """Raise TimeoutError when the peer neither reads nor speaks for so long; None: never."""
+        """Raise TimeoutError when the peer neither reads nor sends for `seconds`; None: never."""
         self._socket.settimeout(seconds)
 
     def fileno(self) -> int:
@@ -75,7 +75,9 @@ class Channel:
         while True:
             try:
                 packet = self._socket.recv(_HEADER.size + _PACKET_BYTES)
-            except ConnectionResetError:  # it left without reading all; its words may be there yet
+            except (
+                ConnectionResetError
+            ):  # it left without reading all; its messages may still be there
                 continue
             data = self._whole(packet)
             if data is not None:
@@ -97,13 +99,13 @@ class Channel:
                 return pickle.loads(data), fds
 
     def _whole(self, packet: bytes) -> bytes | None:
-        """Return a message if this packet is the last of it; else keep it, if it belongs to one."""
+        """Return the message that this packet completes; else keep the packet and return None."""
         if not packet:
             raise EOFError("the other process is gone")
         number, place, count = _HEADER.unpack_from(packet)
         if count == 1:
             return packet[_HEADER.size :]
-        if place == 0:  # what was begun before has been cut off
+        if place == 0:  # an earlier message was cut off
             self._number, self._packets = number, []
         if number != self._number or place != len(self._packets):
             return None
@@ -118,7 +120,7 @@ class Channel:
         self._socket.close()
 
     def shut(self) -> None:
-        """End the channel: the peer learns of it, also where a fork of this process holds on."""
+        """End the channel for the peer too, even if a fork of this process still holds this end."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

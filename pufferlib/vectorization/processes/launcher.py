@@ -1,6 +1,6 @@
 """The launcher: a small process between a vector env and its workers.
 
-It starts workers when told to, notices at once when one dies, keeps the last lines that each wrote
+It starts workers on request, notices at once when one dies, keeps the last lines that each wrote
 to stderr (and passes them on), and ends all of them when its parent is gone, however that ended.
 What a worker's envs have started ends with it: a worker is the leader of a process group, and the
 launcher is the parent of all that a dead worker leaves, in whatever session. It knows nothing of
@@ -80,7 +80,7 @@ class Launcher:
         theirs.close()
 
     def stop(self, seconds: float = 3.0) -> None:
-        """Let go of the launcher, which ends its workers, and wait until it is gone."""
+        """Close the channel, so that the launcher ends its workers; wait until it is gone."""
         self.channel.shut()
         deadline = time.monotonic() + seconds
         while not self._is_gone():
@@ -100,12 +100,12 @@ class Launcher:
 
 
 def _interpreter(module: str, function: str, arguments: list[str]) -> list[str]:
-    """Return the command that calls a function in a new interpreter which finds what we find.
+    """Return the command that calls a function in a new interpreter with the same `sys.path`.
 
     The user's script is not imported there: it may have no `__main__` guard.
     """
     if not sys.executable:
-        raise UsageError("workers need `sys.executable`, but there is none. Try Serial.")
+        raise UsageError("Workers need `sys.executable`, but it is empty. Try Serial.")
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; "
         f"from {module} import {function}; {function}(*sys.argv[1:])"
@@ -122,7 +122,7 @@ def main(fd: str, start_method: str, parent: str) -> None:
     channel = Channel.of_fd(int(fd))
     _Server(channel, start_method, int(parent), None).run()
     channel.close()
-    os._exit(0)  # nothing is left to tidy up, and the parent waits
+    os._exit(0)  # nothing is left to clean up, and the parent waits
 
 
 def _run_forked(
@@ -133,7 +133,7 @@ def _run_forked(
         os.setpgid(0, 0)
         parents.close()
         null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)  # nobody but the parent reads the terminal
+        os.dup2(null, 0)  # only the parent reads the terminal
         os.close(null)
         os.environ.update(dict.fromkeys(_THREAD_CAPS, str(worker_threads)))
         _Server(own, "fork", parent, run).run()
@@ -173,7 +173,7 @@ class _Worker:
 
 
 class _Server:
-    """What a launcher does, in one loop that nothing can hold up."""
+    """The launcher's loop, which nothing can block."""
 
     def __init__(
         self,
@@ -184,9 +184,9 @@ class _Server:
     ) -> None:
         self._channel, self._start_method, self._run_worker = channel, start_method, run
         self._workers: dict[int, _Worker] = {}  # by pid
-        self._groups: set[int] = set()  # of dead workers, that may have somebody left
+        self._groups: set[int] = set()  # of dead workers that may have processes left
         self._orphans: dict[int, int] = {}  # children of the dead by pid, and the signal they got
-        self._unwritten = bytearray()  # what workers wrote to stderr, and nobody has read yet
+        self._unwritten = bytearray()  # stderr of workers that is not passed on yet
         self._parent_fd = _watch(parent)
         native.adopt_orphans()  # what a worker leaves must not get away
         self._news, self._wake = os.pipe()  # SIGCHLD, so that `poll` hears of it
@@ -194,8 +194,10 @@ class _Server:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _ignore)  # the parent decides; it tells by closing the channel
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # not in the terminal's foreground, yet heard
+            signal.signal(number, _ignore)  # the parent decides, and closes the channel
+        signal.signal(
+            signal.SIGTTOU, signal.SIG_IGN
+        )  # it may write to the terminal in the background
 
     def run(self) -> None:
         """Serve until the parent is gone; then end the workers."""
@@ -220,7 +222,7 @@ class _Server:
         for fd in (self._news, *(fd for fd in fds if fd >= 0)):
             poll.register(fd, select.POLLIN)
         stderrs = {w.stderr: w for w in self._workers.values() if w.is_open}
-        if self._unwritten:  # like a full pipe: workers must wait, but not we
+        if self._unwritten:  # like a full pipe: workers must wait, the launcher must not
             poll.register(2, select.POLLOUT)
         else:
             for fd in stderrs:
@@ -241,7 +243,7 @@ class _Server:
         while self._unwritten and poll.poll(0):
             try:
                 del self._unwritten[: os.write(2, self._unwritten[: select.PIPE_BUF])]
-            except OSError:  # nobody is there to read it
+            except OSError:  # no one reads it
                 self._unwritten.clear()
 
     def _obey(self, message: tuple[Any, ...], fds: list[int]) -> None:
@@ -289,7 +291,7 @@ class _Server:
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             os.dup2(writing, 2)
-            # a fork may have those of a notebook, or of a test, whose threads it has not
+            # those of a notebook or a test may need threads, which a fork does not have
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
             self._channel.close()
             others = [worker.stderr for worker in self._workers.values()]
@@ -337,7 +339,7 @@ class _Server:
         return dead
 
     def _end_group(self, pid: int, number: int) -> None:
-        """Signal what the envs of a worker have started, as far as anything is left."""
+        """Signal the processes that the envs of a worker have started, if any are left."""
         try:
             os.killpg(pid, number)
             self._groups.add(pid)
@@ -345,9 +347,9 @@ class _Server:
             self._groups.discard(pid)
 
     def _end_orphans(self, number: int) -> None:
-        """Signal what dead workers have left; the children of these come to us as they die.
+        """Signal the processes that dead workers have left; their children become ours as they die.
 
-        All are children of this process, so none of their numbers is another's before we reap it.
+        All are children of this process, so no pid is reused before we reap it.
         """
         for pid in _children() - self._workers.keys():
             if number == signal.SIGKILL or pid not in self._orphans:
@@ -356,7 +358,7 @@ class _Server:
                     os.kill(pid, number)
 
     def _end(self) -> None:
-        """Wait for workers to leave by themselves, for a moment; then end them."""
+        """Give workers a moment to exit by themselves; then end them."""
         self._reap_until(time.monotonic() + GRACE_SECONDS)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
@@ -366,7 +368,7 @@ class _Server:
         self._reap_until(time.monotonic() + GRACE_SECONDS)
 
     def _reap_until(self, deadline: float) -> None:
-        """Reap what dies, until nothing is left or the deadline is over."""
+        """Reap processes until none is left or the deadline has passed."""
         self._reap()
         while self._is_anyone_left() and time.monotonic() < deadline:
             self._wait([], 20)
@@ -383,7 +385,7 @@ def _ignore(number: int, frame: Any) -> None:
 
 
 def _children() -> set[int]:
-    """Return the children of this process, zombies too; empty where the system does not say."""
+    """Return the children of this process, zombies too; empty where the system has no list."""
     try:
         with open("/proc/thread-self/children") as file:
             return set(map(int, file.read().split()))

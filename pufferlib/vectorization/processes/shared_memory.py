@@ -71,13 +71,15 @@ def _anonymous_file(size: int) -> int:
     try:
         if size > free:
             raise MemoryError
-        if hasattr(os, "memfd_create"):  # not bound by the size of /dev/shm
+        if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
             fd = os.memfd_create("pufferlib")
         else:
             fd, path = tempfile.mkstemp()
             os.unlink(path)
         try:
-            if hasattr(os, "posix_fallocate"):  # now, not as a crash in the middle of a run
+            if hasattr(
+                os, "posix_fallocate"
+            ):  # a lack of memory shows now, not as a crash in the middle of a run
                 os.posix_fallocate(fd, 0, size)
             else:
                 os.ftruncate(fd, size)
@@ -87,7 +89,7 @@ def _anonymous_file(size: int) -> int:
     except (MemoryError, OSError) as error:
         reason = "" if isinstance(error, MemoryError) else f" ({error.strerror})"
         raise UsageError(
-            f"the rows of all envs need {size / 1e6:,.1f} MB of shared memory, but "
+            f"The rows of all envs need {size / 1e6:,.1f} MB of shared memory, but "
             f"{free / 1e6:,.1f} MB are free{reason}. Try fewer envs."
         ) from None
     return fd

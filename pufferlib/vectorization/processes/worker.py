@@ -1,7 +1,7 @@
 """A worker of `Multiprocessing`: one shard of envs, stepped whenever the parent gives it the turn.
 
 Turns and rows go through shared memory; everything else (creating, reset, snapshots, pictures, and
-what envs say in infos) goes through a channel. The worker ends when the channel does.
+infos of envs) goes through a channel. The worker ends when the channel does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from pufferlib.vectorization.creators import unpickled
+from pufferlib.vectorization.creators import EnvCreator, unpickled
 from pufferlib.vectorization.failures import failure_of, one_line
 from pufferlib.vectorization.processes.channel import Channel, pickled
 from pufferlib.vectorization.processes.shared_memory import SharedRows
@@ -31,7 +31,7 @@ STACK_SIGNAL = signal.SIGUSR1  # makes a worker write its Python stack to stderr
 
 
 class Setup(NamedTuple):
-    """What a worker must know to create its envs."""
+    """The first message to a worker: how to create its envs."""
 
     number: int  # of the call that it answers
     worker: int
@@ -44,7 +44,7 @@ class Setup(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What a worker must know to map the shared memory; its descriptor comes along."""
+    """The second message: how to map the shared memory, whose descriptor comes with it."""
 
     number: int  # of the call that it answers
     description: EnvDescription
@@ -79,8 +79,8 @@ def run_and_leave(run: Callable[[Channel], None], channel: Channel) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def run_worker(channel: Channel, creator: Callable[[], Any] | None = None) -> None:
-    """Create envs as told by the first message, then serve until the parent is gone."""
+def run_worker(channel: Channel, creator: EnvCreator | None = None) -> None:
+    """Create the envs that the first message asks for, then serve until the parent is gone."""
     try:
         setup: Setup = channel.receive()
         _prepare(setup)
@@ -101,7 +101,7 @@ def _prepare(setup: Setup) -> None:
     sys.path[:] = setup.path
     if setup.folder is not None:
         os.chdir(setup.folder)
-    faulthandler.enable(file=2)  # a crash says where
+    faulthandler.enable(file=2)  # a crash shows its stack
     faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
     if "torch" in sys.modules:  # by fork: its threads are not there any more
         sys.modules["torch"].set_num_threads(setup.num_threads)
@@ -111,8 +111,8 @@ def _ignore(number: int, frame: Any) -> None:
     pass
 
 
-def _created(channel: Channel, setup: Setup, creator: Callable[[], Any] | None) -> Shard | None:
-    """Create the envs and tell the parent; None where that failed."""
+def _created(channel: Channel, setup: Setup, creator: EnvCreator | None) -> Shard | None:
+    """Create the envs and report to the parent; return None where that failed."""
     try:
         if creator is None:
             assert setup.creator is not None

@@ -1,6 +1,6 @@
 """WorkerGroup: the processes of a `Multiprocessing`: start, calls, deaths.
 
-Every wait here ends: with an answer, with the news that a worker has died, or at a deadline.
+Every wait ends: with an answer, with the report of a death, or at a deadline.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pufferlib.errors import EnvError
+from pufferlib.vectorization.creators import EnvCreator
 from pufferlib.vectorization.failures import Failure, LostWorkerError, one_line, rebuilt
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.launcher import Launcher
@@ -25,7 +26,7 @@ from pufferlib.vectorization.sizes import Partition
 TAIL_LINES = 12  # of stderr, in an error
 STACK_LINES = 40
 START_SECONDS = 60.0  # that a new process may take to load what it needs, if `timeout` is shorter
-_NEWS_SECONDS = 1.0  # how long the launcher may take to say how a worker ended
+_NEWS_SECONDS = 1.0  # how long the launcher may take to report a death
 _STACK_SECONDS = 0.5  # how long a worker may take to write its stack
 _OUR_LINES = re.compile(
     r'Extension modules: |  File "'
@@ -35,7 +36,7 @@ _STACK_STARTS = ("Fatal Python error", "Current thread 0x", "Thread 0x")
 
 
 class Death(NamedTuple):
-    """How a worker ended: an exit code, or minus a signal; and its last words."""
+    """How a worker ended: an exit code, or minus a signal; and its last lines on stderr."""
 
     status: int
     tail: str
@@ -46,7 +47,7 @@ class WorkerGroup:
 
     def __init__(
         self,
-        creator: Callable[[], Any],
+        creator: EnvCreator,
         pickled_creator: bytes | None,
         partition: Partition,
         start_method: str,
@@ -88,7 +89,7 @@ class WorkerGroup:
         number = self._next_number()
         for worker in asked:
             self._start(worker, number)
-            self.read_news()  # hundreds of answers that nobody reads would hold the launcher up
+            self.read_news()  # hundreds of unread answers would block the launcher
         return self._gather(asked, "create", number)
 
     def _start(self, worker: int, number: int) -> None:
@@ -99,7 +100,7 @@ class WorkerGroup:
         self.channels[worker], theirs = Channel.pair()
         patience = None if self.timeout is None else max(self.timeout, START_SECONDS)
         self.channels[worker].set_timeout(patience)
-        with contextlib.suppress(EOFError):  # the news will say so
+        with contextlib.suppress(EOFError):  # `read_news` will raise
             self._launcher.channel.send(("start", worker), (theirs.fileno(),))
         theirs.close()
         units = self._partition.units[worker]
@@ -153,7 +154,7 @@ class WorkerGroup:
         return self._number
 
     def _send(self, worker: int, message: Any, fds: tuple[int, ...] = ()) -> None:
-        with contextlib.suppress(EOFError, TimeoutError):  # whoever waits for the answer will hear
+        with contextlib.suppress(EOFError, TimeoutError):  # the wait for the answer will notice
             self.channels[worker].send(message, fds)
             self._wake(worker)
 
@@ -189,9 +190,9 @@ class WorkerGroup:
         start_clock = Clock(None if self.timeout is None else max(self.timeout, START_SECONDS))
         while waiting:
             lost: LostWorkerError | None = None
-            for worker in self._speaking(waiting, clock.slice_ms):
-                can_speak = worker not in self.dead or self._has_spoken(worker)
-                message = self.receive(worker) if can_speak else None
+            for worker in self._readable(waiting, clock.slice_ms):
+                has_message = worker not in self.dead or self._has_message(worker)
+                message = self.receive(worker) if has_message else None
                 if message is None:
                     lost = self.lost(worker, call, self._unit(worker, call))
                     break
@@ -230,15 +231,15 @@ class WorkerGroup:
             return self._created.get(worker) if call == "create" else None
         return int(self.flags.progress(worker))
 
-    def _speaking(self, workers: list[int], timeout_ms: int) -> list[int]:
-        """Wait for a word or the death of one of `workers`; return those."""
+    def _readable(self, workers: list[int], timeout_ms: int) -> list[int]:
+        """Wait for a message or the death of one of `workers`; return those workers."""
         by_fd = {self.channels[worker].fileno(): worker for worker in workers}
         heard = {fd for fd, _ in _poll([*by_fd, self.life_fd], timeout_ms)}
         if self.life_fd in heard:
             self.read_news()
         return [worker for fd, worker in by_fd.items() if fd in heard or worker in self.dead]
 
-    def _has_spoken(self, worker: int) -> bool:
+    def _has_message(self, worker: int) -> bool:
         """Return whether a message of a dead worker is left to read."""
         events = _poll([self.channels[worker].fileno()], 0)
         return any(event & select.POLLIN for _, event in events)
@@ -261,7 +262,7 @@ class WorkerGroup:
                 self.dead[worker] = Death(*rest)
 
     def lost(self, worker: int, call: str, unit: int | None = None) -> LostWorkerError:
-        """Return the error that says how `worker` ended, in `unit` of `call`; nobody raises yet."""
+        """Return the error for a worker that died in `unit` of `call`."""
         death = self._await_death(worker)
         name, how = None, "was cut off in the middle of a message"
         if death is None:
@@ -273,10 +274,10 @@ class WorkerGroup:
         else:
             how = f"exited with code {death.status}"
         tail = death.tail if death else ""
-        said = _indented(tail, "Its last lines on stderr:")
+        lines = _indented(tail, "Its last lines on stderr:")
         return LostWorkerError(
             f"{self._partition.label(worker)} {how} during "
-            f"{self._place(worker, call, unit)}.{said}",
+            f"{self._place(worker, call, unit)}.{lines}",
             worker,
             self._partition.envs(worker),
             name,
@@ -284,21 +285,20 @@ class WorkerGroup:
         )
 
     def hung(self, worker: int, call: str, unit: int | None) -> LostWorkerError:
-        """End a worker that hangs, after it has shown its stack; return the error that says so."""
+        """End a worker that hangs, once it has written its stack; return the error for it."""
         self._signal(worker, STACK_SIGNAL)
         time.sleep(_STACK_SECONDS)
         self._signal(worker, signal.SIGKILL)
         death = self._await_death(worker)
         tail = death.tail if death else ""
-        said = _indented(tail, "Where it is:")
+        lines = _indented(tail, "Where it is:")
         if call == "create" and unit is None:
-            limit, what = max(self.timeout or 0, START_SECONDS), "start"
-            limit_said = f"{limit:g} s"
+            limit, what = f"{max(self.timeout or 0, START_SECONDS):g} s", "start"
         else:
-            limit_said = f"{self.timeout:g} s (`timeout`)"
+            limit = f"{self.timeout:g} s (`timeout`)"
             what = f"finish {self._place(worker, call, unit)}"
         return LostWorkerError(
-            f"{self._partition.label(worker)} did not {what} within {limit_said}.{said}",
+            f"{self._partition.label(worker)} did not {what} within {limit}.{lines}",
             worker,
             self._partition.envs(worker),
             "SIGKILL",
@@ -306,7 +306,7 @@ class WorkerGroup:
         )
 
     def bereft(self, worker: int, call: str, failure: Failure) -> LostWorkerError:
-        """End a worker whose envs lost a worker of their own; return the error that says so."""
+        """End a worker whose envs lost a worker of their own; return the error for it."""
         self._signal(worker, signal.SIGKILL)  # it could do nothing but repeat the error
         self._await_death(worker)
         label, envs = self._partition.label(worker), self._partition.envs(worker)
@@ -338,7 +338,7 @@ class WorkerGroup:
         return f"`{spelled}` of env {env}"
 
     def stop(self) -> None:
-        """Let the workers close their envs, for a moment, and end them all. Safe to call twice."""
+        """Give the workers a moment to close their envs, and end them. Safe to call twice."""
         is_owner = self.is_ours
         for worker, channel in self.channels.items():
             if is_owner:
@@ -354,7 +354,7 @@ class WorkerGroup:
 
 
 class Clock:
-    """Finds the worker that has not got on for `timeout` seconds; None: there is no limit."""
+    """Finds workers without progress for `timeout` seconds; None: no limit."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -362,7 +362,7 @@ class Clock:
         self.slice_ms = 1000 if timeout is None else max(5, min(1000, round(timeout * 250)))
 
     def late(self, marks: Mapping[int, Any]) -> int | None:
-        """Note how far each worker is; return one that has been there for too long, or None."""
+        """Note the progress of each worker; return one that has made none for too long, or None."""
         now = time.monotonic()
         late = None
         for worker, mark in marks.items():
@@ -386,7 +386,7 @@ def _poll(fds: list[int], timeout_ms: int) -> list[tuple[int, int]]:
 def _folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # somebody has removed it
+    except OSError:  # it was removed
         return None
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say; no figure is asserted that depends on the machine."""
+"""The benchmarks measure what they claim; no test asserts a figure that depends on the machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-import pufferlib.bench.vec as vec
-from pufferlib.bench import bench_vec
+from pufferlib.bench import bench_emulation, bench_vec, loops, vec
 from pufferlib.cli import main
 from pufferlib.errors import UsageError
 
 
-def test_a_busy_env_keeps_its_core_for_as_long_as_it_should() -> None:
-    env = vec.BusyEnv(2e-3)
+def test_a_busy_env_computes_for_its_seconds() -> None:
+    env = loops.BusyEnv(2e-3)
     env.reset()
     start, worked = time.perf_counter(), time.thread_time()
     ends = [env.step(0)[2] for _ in range(20)]
@@ -23,26 +22,26 @@ def test_a_busy_env_keeps_its_core_for_as_long_as_it_should() -> None:
     assert time.perf_counter() - start >= 20 * 2e-3
     assert time.thread_time() - worked > 0  # busy, not asleep
     assert not any(ends)
-    idle = vec.BusyEnv(0)
+    idle = loops.BusyEnv(0)
     idle.reset()
     assert [idle.step(0)[2] for _ in range(200)].index(True) == 199
 
 
-def test_uneven_envs_take_times_of_their_seed() -> None:
+def test_step_times_of_uneven_envs_follow_from_the_seed() -> None:
     def drawn(seed: int) -> list[float]:
-        env = vec.UnevenEnv()
+        env = loops.UnevenEnv()
         env.reset(seed=seed)
-        return [float(env._rng.uniform(*vec.UNEVEN_SECONDS)) for _ in range(5)]
+        return [float(env._rng.uniform(*loops.UNEVEN_SECONDS)) for _ in range(5)]
 
     assert drawn(1) == drawn(1)
     assert drawn(1) != drawn(2)
     assert all(1e-3 <= seconds <= 10e-3 for seconds in drawn(3))
 
 
-def test_entrants_run_in_turns_and_the_best_round_counts() -> None:
+def test_loops_alternate_and_the_best_round_counts() -> None:
     order: list[str] = []
 
-    def entrant(name: str, rates: list[float]) -> Any:
+    def loop(name: str, rates: list[float]) -> Any:
         def run(calls: int) -> float:
             if calls == 2 and name not in order:  # the warm-up
                 time.sleep(0.02)
@@ -53,7 +52,7 @@ def test_entrants_run_in_turns_and_the_best_round_counts() -> None:
 
         return run
 
-    best = vec._best_of(3, [entrant("a", [1, 5, 2]), entrant("b", [9, 3, 4])], seconds=0.02)
+    best = loops.best_of(3, [loop("a", [1, 5, 2]), loop("b", [9, 3, 4])], seconds=0.02)
     assert best == [5, 9]
     assert order == ["a", "b", *"ababab"]
 
@@ -69,7 +68,7 @@ def turn(num_envs: int, cost_us: int, over_bare_us: float) -> vec.TurnResult:
     )
 
 
-def test_bars_say_what_is_met() -> None:
+def test_bars_report_which_are_met() -> None:
     costs = [row(0, 0.2, 4.9), row(10, 0.9, 3.0), row(100, 0.94, 2.0), row(1000, 0.96, None)]
     turns = [turn(2, 0, 39.0), turn(2, 10, 41.0), turn(16, 0, -5.0), turn(16, 10, 40.0)]
     bars = vec._bars(costs, turns, vec.UnevenResult(16, 4, 100, 150, 1.5), idle=0.06)
@@ -114,7 +113,16 @@ def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     assert json.loads(json.dumps(result.to_dict()))["costs"][0]["cost_us"] == 0
 
 
-def test_bench_vec_wants_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_emulation_measures_a_box_and_a_dict() -> None:
+    result = bench_emulation(num_envs=4, seconds=0.1)
+
+    assert result.dict_of_four_us > result.box_discrete_us  # four parts cost more than one
+    assert (result.env, result.num_envs) == ("emulation", 4)
+    with pytest.raises(UsageError, match="`seconds` must be above 0, but got 0"):
+        bench_emulation(seconds=0)
+
+
+def test_bench_vec_needs_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="`seconds` must be above 0"):
         bench_vec(seconds=0)
     assert main(["bench", "vec", "--seconds", "0"]) == 2

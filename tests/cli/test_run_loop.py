@@ -1,4 +1,4 @@
-"""Signals: a run ends between two iterations, or at once."""
+"""Signals: the first ends a run after the current iteration, the second at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from pufferlib.cli.fit import loop
+from pufferlib.cli.run_loop import run_loop
 
 
 class Interrupted:
@@ -24,12 +24,12 @@ class Interrupted:
     def __init__(self, times: int, signum: int = signal.SIGINT) -> None:
         self.times, self.signum = times, signum
         self.calls: list[str] = []
-        self.dashboard = SimpleNamespace(note=self.answered)
-        self.answers: list[str] = []
+        self.dashboard = SimpleNamespace(note=self.note)
+        self.notes: list[str] = []
 
-    def answered(self, text: str) -> None:
-        assert self.calls == []  # before the iteration goes on
-        self.answers.append(text)
+    def note(self, text: str) -> None:
+        assert self.calls == []  # before the iteration continues
+        self.notes.append(text)
 
     def evaluate(self) -> None:
         for _ in range(self.times):
@@ -46,7 +46,7 @@ class Interrupted:
 
 
 class Saved:
-    """Stands in for a run: notes what is saved."""
+    """Stands in for a run: records what is saved."""
 
     def save(self, trainer: Any, log: dict[str, float], settled: bool) -> None:
         trainer.calls.append("save")
@@ -62,30 +62,30 @@ def foreground() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("foreground")
-def test_ctrl_c_ends_a_run_between_two_iterations() -> None:
+def test_ctrl_c_ends_a_run_after_the_iteration() -> None:
     trainer, run = Interrupted(times=1), Saved()
-    assert loop(cast(Any, trainer), cast(Any, run)) == signal.SIGINT
-    assert len(trainer.answers) == 1
-    assert "stopping after this iteration, then saving" in trainer.answers[0]
+    assert run_loop(cast(Any, trainer), cast(Any, run)) == signal.SIGINT
+    assert len(trainer.notes) == 1
+    assert "stopping after this iteration, then saving" in trainer.notes[0]
     assert trainer.calls == ["evaluate", "train", "mean_and_log", "save"]
 
 
 @pytest.mark.usefixtures("foreground")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_end_a_run_between_two_iterations_too(signum: signal.Signals) -> None:
+def test_sigterm_and_sighup_end_a_run_after_the_iteration(signum: signal.Signals) -> None:
     if signal.getsignal(signum) is not signal.SIG_DFL:
         pytest.skip("this process ignores the signal, as under nohup")
     trainer, run = Interrupted(times=1, signum=signum), Saved()
-    assert loop(cast(Any, trainer), cast(Any, run)) == signum
+    assert run_loop(cast(Any, trainer), cast(Any, run)) == signum
     assert trainer.calls == ["evaluate", "train", "mean_and_log", "save"]
     assert signal.getsignal(signum) is signal.SIG_DFL
     with pytest.raises(SystemExit, match=str(128 + signum)):
-        loop(cast(Any, Interrupted(times=2, signum=signum)), cast(Any, run))
+        run_loop(cast(Any, Interrupted(times=2, signum=signum)), cast(Any, run))
 
 
 @pytest.mark.usefixtures("foreground")
-def test_ctrl_c_twice_ends_it_at_once_and_saves_nothing_half_done() -> None:
+def test_a_second_ctrl_c_ends_a_run_at_once_without_saving() -> None:
     trainer = Interrupted(times=2)
     with pytest.raises(KeyboardInterrupt):
-        loop(cast(Any, trainer), cast(Any, Saved()))
+        run_loop(cast(Any, trainer), cast(Any, Saved()))
     assert trainer.calls == []

@@ -1,4 +1,4 @@
-"""What all adapters drive: a vector env in whole batches, copies of its rows."""
+"""VectorDriver: how all adapters step a vector env, in whole batches that are copied out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.errors import MissingExtraError, UsageError
-from pufferlib.registry import emulate, make
 from pufferlib.spaces import (
     Leaf,
     Space,
@@ -20,16 +19,16 @@ from pufferlib.spaces import (
     observation_layout,
     unflatten_observation,
 )
-from pufferlib.vectorization import Batch, VectorEnv
+from pufferlib.vectorization import Batch, VectorEnv, emulate, make
 
 RENDER_MODE = "rgb_array"
 FRAMES_PER_SECOND = 30  # at which pictures are played back
 
 
-class Rows:
-    """A vector env as all adapters drive it: whole batches, values of the spaces in, copies out.
+class VectorDriver:
+    """Steps a vector env for an adapter: takes values of the spaces, returns copies.
 
-    A reset without a seed that follows one with a seed is determined by the latter.
+    A reset without a seed is determined by the last reset with one.
     """
 
     def __init__(self, vecenv: Any) -> None:
@@ -47,6 +46,7 @@ class Rows:
         self._random: np.random.Generator | None = None
 
     def reset(self, seed: int | None) -> Batch:
+        """Start new episodes everywhere and return their first batch."""
         if seed is None and self._random is not None:
             self.vecenv.reset(seed=int(self._random.integers(2**31)))
         else:
@@ -55,7 +55,7 @@ class Rows:
         return self.recv()
 
     def send(self, actions: Any) -> None:
-        """Hand over a batch of actions, as the batched action space has them."""
+        """Send a batch of actions, a value of the batched action space."""
         layout = self.action_layout
         if layout.is_plain and not layout.structured:
             self.vecenv.send(actions)
@@ -65,7 +65,7 @@ class Rows:
         self.send_rows(rows)
 
     def send_rows(self, rows: NDArray[Any]) -> None:
-        """Hand over rows that `flatten_action` has filled."""
+        """Send rows that `flatten_action` has filled."""
         self.vecenv.send(action_values(self.action_layout, rows))
 
     def recv(self) -> Batch:
@@ -73,7 +73,7 @@ class Rows:
         batch = self.vecenv.recv()
         if not isinstance(batch.slots, slice) or batch.slots != slice(0, self.num_slots):
             raise UsageError(
-                "`vecenv` must answer with all of its slots in every step, but gave "
+                "`vecenv` must return all of its slots in every step, but returned "
                 f"{len(batch.rewards)} of {self.num_slots}. Try mode='sync'."
             )
         infos = list(batch.infos or ())
@@ -86,7 +86,7 @@ class Rows:
         return _copied(tree, iter(self._observation_layout.leaves))
 
     def action_masks(self) -> NDArray[np.int8] | None:
-        """Return one flag for each choice, in the dtype that Gymnasium's `sample` wants."""
+        """Return one flag for each choice, in the dtype that Gymnasium's `sample` takes."""
         masks = self.vecenv.action_masks
         return None if masks is None or not self.action_layout.nvec else masks.astype(np.int8)
 
@@ -102,7 +102,7 @@ def _copied(tree: Any, leaves: Iterator[Leaf]) -> Any:
 
 
 def one_env(env: Any, params: dict[str, Any]) -> VectorEnv:
-    """Return a vector env of one env: by name, as it is, or around whatever `emulate` takes."""
+    """Return a vector env of one env, from a name, such a vector env, or what `emulate` takes."""
     if isinstance(env, str):
         return make(env, num_envs=1, **params)
     if not hasattr(env, "recv"):
@@ -117,10 +117,11 @@ def one_env(env: Any, params: dict[str, Any]) -> VectorEnv:
 
 
 def imported(module: str, extra: str, title: str) -> Any:
+    """Import a package that only some users have; a MissingExtraError names its extra."""
     try:
         return import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{title} is needed, but cannot be imported ({error}). "
+            f"{title} must be installed, but cannot be imported ({error}). "
             f"Try: pip install 'pufferlib[{extra}]'"
         ) from error

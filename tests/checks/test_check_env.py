@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 
 import pufferlib
 from pufferlib import PufferEnv, check_env
-from pufferlib.checks.checking import Finding, Report
+from pufferlib.checks import Finding, Report
 from pufferlib.errors import EnvError, UnknownNameError, UsageError
 
 VECTOR = Box(-1, 1, (2,), np.float32)
@@ -205,7 +205,7 @@ def test_params_reach_the_env_and_wrong_ones_are_told() -> None:
         (3, "must get an env, or the class or factory of one, but got 3"),
         ("no-such-env", "Unknown environment `no-such-env`"),
         ("no_such_module:Env", "must name an importable object"),
-        (f"{__name__}:VECTOR", "must be the class or a factory of envs"),
+        (f"{__name__}:VECTOR", "must be a class or a factory of envs"),
     ],
 )
 def test_what_is_no_env_is_a_usage_error(x: Any, said: str) -> None:
@@ -407,16 +407,16 @@ class NoChoice(InPlace):
 
 FAULTS: dict[type, list[str]] = {
     Aliased: [
-        "warning: Aliased, `step`: must leave observations alone once returned, but changes them. "
+        "warning: Aliased, `step`: must not change observations it has returned, but does. "
         "Try a copy."
     ],
     AliasedDicts: [
-        "warning: AliasedDicts, `step`: must leave observations alone once returned, but changes "
-        "them. Try a copy."
+        "warning: AliasedDicts, `step`: must not change observations it has returned, but "
+        "does. Try a copy."
     ],
-    Greedy: ["warning: Greedy, `step`: must leave its `action` alone, but changes it."],
+    Greedy: ["warning: Greedy, `step`: must not change its `action`, but does."],
     Seedless: [
-        "warning: Seedless, `reset`: the same seed and actions gave other `observations` in "
+        "warning: Seedless, `reset`: the same seed and actions gave different `observations` in "
         "`reset`."
     ],
     Positional: [
@@ -425,15 +425,15 @@ FAULTS: dict[type, list[str]] = {
     ],
     Global: [
         "warning: Global, `step`: draws from the global generator of `random` or `numpy.random`, "
-        "which its seed does not own. Try `np.random.default_rng(seed)`."
+        "which its seed does not set. Try `np.random.default_rng(seed)`."
     ],
     Unbounded: [
         "warning: Unbounded, `__init__`: `action_space` must have bounds for policies to know its "
         "scale, but has none."
     ],
     Limited: [
-        "note: Limited, `step`: all 5 episodes end after 20 steps. If that is a time limit, say "
-        'so: `truncated`, or `info["TimeLimit.truncated"]`.'
+        "note: Limited, `step`: all 5 episodes end after 20 steps. If that is a time limit, mark "
+        'it: `truncated`, or `info["TimeLimit.truncated"]`.'
     ],
     Endless: ["note: Endless, `step`: no episode ended within 100 random steps."],
     Wide: [
@@ -442,11 +442,11 @@ FAULTS: dict[type, list[str]] = {
     ],
     Locked: [
         "note: Locked, `deepcopy`: cannot be copied (TypeError: cannot pickle '_thread.lock' "
-        "object): more than one come from a class or factory only."
+        "object): more than one must come from a class or factory."
     ],
     CloseOnce: [
-        "warning: CloseOnce, `close`: must be fine to call twice, but raised ValueError: closed "
-        "already."
+        "warning: CloseOnce, `close`: must not fail when called twice, but raised ValueError: "
+        "closed already."
     ],
     Drawn: [],
     DrawnGray: [
@@ -465,14 +465,14 @@ FAULTS: dict[type, list[str]] = {
     OneWaits: [
         "note: OneWaits, `step`: `observations` lacks agent 'b', which has not ended: it waits."
     ],
-    FewCame: ["note: FewCame, `step`: `num_agents` is 3, but only 2 agents ever came."],
+    FewCame: ["note: FewCame, `step`: `num_agents` is 3, but only 2 agents took part."],
     Unwritten: [
         "error: Unwritten, `step`: `final_observations` must hold the last observation where "
-        "`truncations` is set, but nothing does."
+        "`truncations` is set, but was not written."
     ],
     Rebound: [
-        "error: Rebound, `reset`: must write into `self.observations`, but puts another array "
-        "there. Try `self.observations[:] = ...`."
+        "error: Rebound, `reset`: must write into `self.observations`, but replaces it by another "
+        "array. Try `self.observations[:] = ...`."
     ],
     NoChoice: [
         "error: NoChoice, `reset`: `action_mask` must allow at least one choice of component 0, "
@@ -498,13 +498,13 @@ def test_everyone_done_but_not_all_is_told() -> None:
             return observations, rewards, {**dones, "__all__": False}, infos
 
     assert found(Stuck)[0] == (
-        "warning: Stuck, `step`: `dones['__all__']` is False though every agent is done: nobody "
+        "warning: Stuck, `step`: `dones['__all__']` is False though every agent is done: none "
         "can act."
     )
 
 
 def test_a_slow_env_is_not_played_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pufferlib.checks.checking._SECONDS", 0.0)
+    monkeypatch.setattr("pufferlib.checks.play._SECONDS", 0.0)
     env = types.SimpleNamespace(count=0)
 
     class Counted(Gym):

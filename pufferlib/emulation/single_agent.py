@@ -1,24 +1,22 @@
-"""Envs of one agent: Gymnasium, legacy gym, and PufferEnvs that return their parts."""
+"""Envs of one agent: Gymnasium, legacy gym, and plain PufferEnvs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.emulation.base import MASK_KEY, MAX_REWARD, MIN_REWARD, Emulated
-from pufferlib.emulation.inspection import spaces_of
-from pufferlib.emulation.messages import arity
-from pufferlib.emulation.seeds import undisturbed
+from pufferlib.emulation.base import MAX_REWARD, MIN_REWARD, Emulated, must_return
+from pufferlib.emulation.inspection import EnvTraits, spaces_of
 from pufferlib.errors import EnvError
 
 
 class StepParts(NamedTuple):
-    """One env's part of a loop over many: how its `step` is called, how its rows are read, written.
+    """How a loop over many envs steps one of them, reads its action and writes its observation.
 
-    Where `read` is None, an action is the index of its row, below `num_choices`, plus `start`.
+    Where `read` is None, an action is the index in its row, below `num_choices`, plus `start`.
     Where `write` is None, an observation is an array like its row.
     """
 
@@ -27,47 +25,42 @@ class StepParts(NamedTuple):
     write: Callable[[Any], None] | None
     num_choices: int
     start: int
-    takes_four: bool  # (observation, reward, done, info) will do
+    takes_four: bool  # (observation, reward, done, info) is valid too
 
 
 class SingleAgent(Emulated):
-    """One agent: plain PufferEnvs and legacy gym; `Gymnasium` is the strict kind.
+    """One agent: plain PufferEnvs and legacy gym; `Gymnasium` is the strict form.
 
     `reset` returns an observation or (observation, info); `step` returns four parts or five.
     """
 
     strict: ClassVar[bool] = False
 
-    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
-        observation_space, action_space = spaces_of(env)
-        self._step_env: Callable[[Any], Any] = env.step
-        self.is_watched = True
-        super().__init__(env, observation_space, action_space, index=index, like=like)
+    def __init__(self, traits: EnvTraits, index: int = 0, like: Emulated | None = None) -> None:
+        observation_space, action_space = spaces_of(traits)
+        self._step_env: Callable[[Any], Any] = traits.env.step
+        super().__init__(traits, observation_space, action_space, index=index, like=like)
 
-    def _info_has_mask(self) -> bool:
-        if not self._takes_seed:
-            return False
-        with undisturbed():
-            _, info = self._first(self._reset_env(0))
-        return MASK_KEY in info
+    def _try_infos(self) -> Iterable[Any]:
+        return [self._unpack_reset(self._reset_env(0))[1]]
 
     def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
         return self.observations, [self._begin(seed)]
 
     def _begin(self, seed: int | None) -> dict[str, Any]:
-        observation, info = self._first(self._reset_env(seed))
+        observation, info = self._unpack_reset(self._reset_env(seed))
         self._observe("reset", 0, observation)
         self.masks[0] = True
         if self.action_masks is not None:
             self._mask("reset", 0, observation, info)
         return info
 
-    def _first(self, result: Any) -> tuple[Any, dict[str, Any]]:
-        """Part what `reset` returned into observation and info."""
+    def _unpack_reset(self, result: Any) -> tuple[Any, dict[str, Any]]:
+        """Return observation and info from what `reset` returned."""
         is_pair = isinstance(result, tuple) and len(result) == 2
         if self.strict:
             if not is_pair:
-                raise self.broken("reset", arity("2 parts (observation, info)", result))
+                raise self.broken("reset", must_return("2 parts (observation, info)", result))
             return result[0], self._info("reset", result[1])
         if is_pair and isinstance(result[1], dict):
             may_be_observation = self._observation_layout.structured
@@ -80,7 +73,7 @@ class SingleAgent(Emulated):
         self.step, self.finish = self._stepper()  # type: ignore[method-assign, assignment]
 
     def parts(self) -> StepParts:
-        """Return what a loop in C needs to step this env over the rows at hand."""
+        """Return what the loop in C needs to step this env over its current rows."""
         actions, observed = self._action_layout, self._observation_layout.leaves[0]
         is_index = not actions.structured and actions.leaves[0].kind == "discrete"
         is_box = observed.path == () and observed.kind == "box"
@@ -94,15 +87,16 @@ class SingleAgent(Emulated):
         )
 
     def _stepper(self) -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Any], dict[str, Any]]]:
-        """Return `step` over the rows at hand, and the half of it that follows the env's own.
+        """Return `step` over the current rows, and the part of it after the env's own `step`.
 
-        What it reads are mostly variables of this function: in a class with __getattr__ an
-        attribute costs as much as a call, and a dozen would double the price of a step.
+        Both read local variables: in a class with __getattr__ an attribute costs as much as a
+        call, and a dozen of them would double the cost of a step.
         """
         observations, rewards, actions = self.observations, self.rewards, self.actions
         terminals, truncations = self.terminals, self.truncations
         read_action, write_observation = self._read[0], self._write[0]
         lowest, highest = MIN_REWARD, MAX_REWARD
+        has_masks = self.action_masks is not None
 
         def step(action: Any) -> tuple[Any, ...]:
             if action is not actions:
@@ -118,7 +112,7 @@ class SingleAgent(Emulated):
             try:
                 observation, reward, terminated, truncated, info = result
             except (TypeError, ValueError):
-                observation, reward, terminated, truncated, info = self._legacy(result)
+                observation, reward, terminated, truncated, info = self._unpack_legacy(result)
             if type(info) is not dict:
                 info = self._info("step", info)
             if type(reward) is not float or not lowest <= reward <= highest:
@@ -129,27 +123,18 @@ class SingleAgent(Emulated):
                     write_observation(observation)
                 except EnvError as error:
                     raise self.broken("step", str(error)) from error
-                if self.is_watched:
-                    self._watch(observation, info)
+                if has_masks:
+                    self._mask("step", 0, observation, info)
             else:
-                self._go_on(observation, info, terminated, truncated)
+                self._finish_flagged(observation, info, terminated, truncated)
             return info  # type: ignore[no-any-return]
 
         return step, finish
 
-    def _watch(self, observation: Any, info: dict[str, Any]) -> None:
-        """Do what only some envs, or only their first steps, need."""
-        if self._steps_to_check > 0:
-            self._steps_to_check -= 1
-            self._check_bounds("step", 0)
-        if self.action_masks is not None:
-            self._mask("step", 0, observation, info)
-        self.is_watched = self._needs_watching()
-
-    def _go_on(
+    def _finish_flagged(
         self, observation: Any, info: dict[str, Any], terminated: Any, truncated: Any
     ) -> None:
-        """Write the rest of a step that may have been the episode's last."""
+        """Finish a step whose flags are not both False: the last of an episode, or to be cast."""
         terminated = self._flag("terminated", terminated)
         truncated = self._flag("truncated", truncated)
         if terminated or truncated:
@@ -161,17 +146,13 @@ class SingleAgent(Emulated):
             self._observe("step", 0, observation)
             if self.action_masks is not None:
                 self._mask("step", 0, observation, info)
-            self.is_watched = self._needs_watching()
 
-    def _needs_watching(self) -> bool:
-        return self._steps_to_check > 0 or self.action_masks is not None
-
-    def _legacy(self, result: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Part the four of gym before 0.26; an info may say that `done` was a time limit."""
+    def _unpack_legacy(self, result: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Return five parts from the four of gym before 0.26; the info may mark a time limit."""
         if self.strict or not isinstance(result, tuple | list) or len(result) != 4:
             five = "5 parts (observation, reward, terminated, truncated, info)"
             wanted = five if self.strict else f"4 parts (observation, reward, done, info) or {five}"
-            raise self.broken("step", arity(wanted, result))
+            raise self.broken("step", must_return(wanted, result))
         observation, reward, done, info = result
         info = self._info("step", info)
         done = self._flag("done", done)

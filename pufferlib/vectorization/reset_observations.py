@@ -1,10 +1,10 @@
-"""What `reset` returns: observations that refuse to be unpacked into two names.
+"""The result of `reset`: observations that refuse to be unpacked into two names.
 
-`observations, info = env.reset()`, as Gymnasium has it, would fail with "too many values to unpack"
-here, or succeed with a row in each name where there are two slots, or two agents. A loop over rows
-looks the same to an iterator; only the instruction that the caller is at tells them apart, so that
-is looked at when what `reset` returned is iterated. `step` returns plain arrays, and costs nothing.
-Where an interpreter does not show its instructions, nothing is refused.
+`observations, info = env.reset()`, as in Gymnasium, would fail with "too many values to unpack"
+here, or assign a row to each name where there are two slots or two agents. An iterator cannot
+distinguish that from a loop over rows, but the caller's current bytecode instruction can; it is
+checked when the result of `reset` is iterated. `step` returns plain arrays, at no cost. Where an
+interpreter does not show its instructions, nothing is refused.
 """
 
 from __future__ import annotations

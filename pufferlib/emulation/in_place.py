@@ -1,4 +1,4 @@
-"""Envs that write their rows themselves: PufferEnvs that work in place, held to their contract."""
+"""PufferEnvs that work in place: their rows are checked, not written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.emulation.agents import AgentDicts
-from pufferlib.emulation.base import Emulated
-from pufferlib.emulation.inspection import num_agents_of, spaces_of
-from pufferlib.emulation.messages import arity, must, spell
+from pufferlib.emulation.agent_dicts import AgentDicts
+from pufferlib.emulation.base import Emulated, must, must_return
+from pufferlib.emulation.inspection import EnvTraits, describe, num_agents_of, spaces_of
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats
 
@@ -22,21 +21,21 @@ _IN_PLACE = ("observations", "rewards", "terminals", "truncations")
 
 
 class InPlace(Emulated):
-    """A PufferEnv that works in place itself; here its answers are checked and counted.
+    """A PufferEnv that works in place itself; what it writes is checked and counted.
 
-    One that answers its first reset with a dict turns out to speak dicts per agent. Where an
-    episode ends and the env leaves its row of `final_observations` alone, the row gets the
-    observation before the step: the last that is known.
+    An env whose first reset returns a dict uses the multi-agent form and is passed on to
+    `AgentDicts`. Where an episode ends and the env does not write `final_observations`, the row
+    gets the observation before the step.
     """
 
-    _speaker: AgentDicts | None = None
+    _dicts: AgentDicts | None = None  # steps the env where it uses dicts per agent
     _has_ended = False  # an episode, in the last step
 
-    def __init__(self, env: Any, index: int = 0, like: Emulated | None = None) -> None:
-        observation_space, action_space = spaces_of(env)
+    def __init__(self, traits: EnvTraits, index: int = 0, like: Emulated | None = None) -> None:
+        observation_space, action_space = spaces_of(traits)
         self._warned_of: list[str] = like._warned_of if isinstance(like, InPlace) else []
         super().__init__(
-            env, observation_space, action_space, num_agents_of(env), index=index, like=like
+            traits, observation_space, action_space, num_agents_of(traits), index=index, like=like
         )
 
     def _find_action_masks(self) -> str:
@@ -44,36 +43,36 @@ class InPlace(Emulated):
 
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
-        self._unwrapped.bind(buffers)
+        self.traits.unwrapped.bind(buffers)
         self._before = self.observations.copy()
         self._final_bytes = self.final_observations.reshape(self.num_agents, -1).view(np.uint8)
         self._final_bytes[:] = _UNWRITTEN
 
     def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-        if self._speaker is not None:
-            return self._speaker.reset(seed)
+        if self._dicts is not None:
+            return self._dicts.reset(seed)
         self.masks[:] = True
         result = self._reset_env(seed)
         first = result[0] if isinstance(result, tuple) and result else result
         if isinstance(first, Mapping):
-            return self._hand_over(result)
+            return self._reset_dicts(result)
         if first is not None and first is not self.observations:
-            self._take("reset", "observations", first)
+            self._copy("reset", "observations", first)
         return self.observations, []
 
-    def _hand_over(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-        self._speaker = AgentDicts(self.env, self.index)
-        self._final_bytes[:] = 0  # which it writes itself
-        self._speaker.bind(_rows_of(self))
-        answer = self._speaker.begin(result)
-        self.agent_ids = self._speaker.agent_ids
+    def _reset_dicts(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+        self._dicts = AgentDicts(self.traits, self.index)
+        self._final_bytes[:] = 0  # AgentDicts writes them
+        self._dicts.bind(_rows_of(self))
+        answer = self._dicts.begin(result)
+        self.agent_ids = self._dicts.agent_ids
         return answer
 
     def step(self, action: Any) -> tuple[Any, ...]:
         if action is not self.actions:
             self.actions[...] = action
-        if self._speaker is not None:
-            return self._speaker.step(self._speaker.actions)
+        if self._dicts is not None:
+            return self._dicts.step(self._dicts.actions)
         np.copyto(self._before, self.observations)
         if self._has_ended:
             self._final_bytes[:] = _UNWRITTEN
@@ -83,11 +82,11 @@ class InPlace(Emulated):
             raise self.raised("step", error) from error
         if not isinstance(result, tuple) or len(result) != 5:
             wanted = "5 parts (observations, rewards, terminals, truncations, infos)"
-            raise self.broken("step", arity(wanted, result))
+            raise self.broken("step", must_return(wanted, result))
         *parts, infos = result
         for name, part in zip(_IN_PLACE, parts, strict=True):
-            if part is not getattr(self, name):  # a wrapper gave new rows
-                self._take("step", name, part)
+            if part is not getattr(self, name):  # a wrapper returned a new array
+                self._copy("step", name, part)
         if infos is not None and not isinstance(infos, Mapping | list | tuple):
             raise self.broken("step", must("infos", "a dict, or a list of dicts", infos))
         ended = self.terminals | self.truncations
@@ -104,7 +103,7 @@ class InPlace(Emulated):
         return (*(getattr(self, name) for name in _IN_PLACE), infos)
 
     def _complete_finals(self, ended: NDArray[np.bool_]) -> None:
-        """Fill rows of `final_observations` that the env has not written; warn of the first."""
+        """Fill rows of `final_observations` that the env has not written; warn once."""
         missing = ended & (self._final_bytes == _UNWRITTEN).all(axis=1)
         if not missing.any():
             return
@@ -118,7 +117,7 @@ class InPlace(Emulated):
                 stacklevel=2,
             )
 
-    def _take(self, method: str, name: str, part: Any) -> None:
+    def _copy(self, method: str, name: str, part: Any) -> None:
         rows = getattr(self, name)
         given = np.asarray(part)
         if given.shape != rows.shape:
@@ -133,12 +132,12 @@ class InPlace(Emulated):
         rows[...] = given.astype(rows.dtype)
         if not is_float and not np.array_equal(rows, given):
             wanted = f"within the range of {rows.dtype}"
-            raise self.broken(method, f"`{name}` must be {wanted}, but got {spell(given)}.")
+            raise self.broken(method, f"`{name}` must be {wanted}, but got {describe(given)}.")
 
     def drain(self) -> EpisodeStats:
         stats = super().drain()
-        if self._speaker is not None:
-            stats.merge(self._speaker.drain())
+        if self._dicts is not None:
+            stats.merge(self._dicts.drain())
         return stats
 
 

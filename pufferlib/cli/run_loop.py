@@ -1,4 +1,4 @@
-"""Train as a config says, to the end of the budget or to a signal: what train and resume share."""
+"""The training loop of `puffer train` and `puffer resume`, which ends at the budget or a signal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 from pufferlib.cli.printing import flush_output
-from pufferlib.config import Config
+from pufferlib.config import LOGGERS, Config, load_choice
 from pufferlib.errors import CheckpointError, one_line
 from pufferlib.runs import LOG, Run
 
 if TYPE_CHECKING:
-    from pufferlib.loggers import Logger
+    from pufferlib.loggers import RunLogger
     from pufferlib.training.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
@@ -31,12 +31,12 @@ _STOPPING = "puffer: stopping after this iteration, then saving; Ctrl-C again st
 _STOPS = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,  # the terminal is closed
+    signal.SIGHUP: signal.SIG_DFL,  # the terminal was closed
 }
 
 
-def first_sound(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Path, T]:
-    """Return the first checkpoint that `read` takes, and what it gave; name those it skips."""
+def first_readable(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Path, T]:
+    """Return the first checkpoint that `read` accepts, and its result; report those it skips."""
     *older, last = paths
     for path, following in zip(older, paths[1:], strict=True):
         try:
@@ -46,8 +46,8 @@ def first_sound(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Path,
     return last, read(last)
 
 
-def num_slots(vecenv: VectorEnv, config: Config) -> int:
-    """Return the slots that learn, over all processes; torchrun says how many those are."""
+def count_learning_slots(vecenv: VectorEnv, config: Config) -> int:
+    """Return the number of slots that learn, over all processes of a torchrun."""
     own = vecenv.num_agents
     if config.train.self_play:
         from pufferlib.selfplay import check_sides
@@ -57,14 +57,14 @@ def num_slots(vecenv: VectorEnv, config: Config) -> int:
     return own * int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def fit(
+def train_run(
     config: Config,
     vecenv: VectorEnv,
     run: Run,
-    begin: Callable[[PuffeRL], None],
+    prepare: Callable[[PuffeRL], None],
     svg: str | None,
 ) -> int:
-    """Train as `config` says, after `begin` has had the trainer; return the exit code."""
+    """Train as `config` says and return the exit code; `prepare` gets the trainer first."""
     import torch
 
     from pufferlib.models import make_policy
@@ -74,31 +74,30 @@ def fit(
     torch.manual_seed(config.train.seed)
     policy = make_policy(vecenv, **asdict(config.policy))
     with run:
-        loggers = _loggers(config, run.folder) if run.is_first else {}
+        loggers = _make_loggers(config, run.folder) if run.is_first else {}
         with PuffeRL(vecenv, policy, logger=loggers.values(), **config.chosen_train()) as trainer:
-            begin(trainer)
-            stopped_by = loop(trainer, run)
+            prepare(trainer)
+            stopped_by = run_loop(trainer, run)
             if svg:
                 _export(trainer, svg)
-            places = {name: getattr(logger, "url", None) for name, logger in loggers.items()}
             paths = {"checkpoint": str(run.latest), "log": str(run.folder / LOG)}
-            paths |= {name: url for name, url in places.items() if url}
+            paths |= {name: logger.url for name, logger in loggers.items() if logger.url}
             trainer.finish(paths, _next_commands(config, run, trainer))
-    with contextlib.suppress(OSError):  # the results of a run are in its folder
+    with contextlib.suppress(OSError):  # the results are in the folder of the run
         flush_output()
     return 128 + stopped_by if stopped_by else 0
 
 
-def announce(config: Config) -> None:
-    """Say that a run begins, unless torch is loaded already: that takes seconds."""
+def announce_loading(config: Config) -> None:
+    """Print that torch is being loaded, which takes seconds, unless it already is."""
     is_shown = config.train.dashboard != "off" and os.environ.get("RANK", "0") == "0"
     if is_shown and "torch" not in sys.modules:
-        with contextlib.suppress(OSError):  # a run needs no reader
+        with contextlib.suppress(OSError):  # a run does not need a reader
             print(f"puffer: loading torch and {config.name} ...", flush=True)
 
 
 def _next_commands(config: Config, run: Run, trainer: PuffeRL) -> list[str]:
-    """Return what one types after a run: a look at the policy, and more of the run."""
+    """Return the commands to suggest after a run: play the policy, continue the run."""
     folder = shlex.quote(str(run.folder))
     more = f" --train.total-timesteps {2 * trainer.steps}" if trainer.done else ""
     return [
@@ -108,7 +107,7 @@ def _next_commands(config: Config, run: Run, trainer: PuffeRL) -> list[str]:
 
 
 def _check_policy(config: Config, vecenv: VectorEnv) -> None:
-    """Raise where the default policy is too large for the memory; only large ones are asked."""
+    """Raise UsageError if the default policy does not fit into memory; small ones always do."""
     import torch
 
     from pufferlib.models import make_policy
@@ -129,7 +128,7 @@ def _check_policy(config: Config, vecenv: VectorEnv) -> None:
 
 
 def _export(trainer: PuffeRL, path: str) -> None:
-    """Save the dashboard; the run is over and saved, so a disk that is full now is a warning."""
+    """Save the dashboard. The run is already saved, so a full disk is only a warning."""
     try:
         trainer.dashboard.export_svg(path)
     except OSError as error:
@@ -137,34 +136,28 @@ def _export(trainer: PuffeRL, path: str) -> None:
         warnings.warn(f"cannot write {one_line(path)}: {reason}", RuntimeWarning, stacklevel=1)
 
 
-def _loggers(config: Config, folder: Path) -> dict[str, Logger]:
-    """Make the loggers of a run by name; a log of JSON lines is always among them."""
-    from pufferlib import loggers
+def _make_loggers(config: Config, folder: Path) -> dict[str, RunLogger]:
+    """Make the loggers of a run by name; a log of JSON lines is always one of them."""
+    from pufferlib.loggers import JsonlLogger
 
-    project, name = config.log.project, config.log.name or folder.name
-    makers: dict[str, Callable[[], Logger]] = {
-        "jsonl": lambda: loggers.JsonlLogger(folder / LOG),
-        "tensorboard": lambda: loggers.TensorboardLogger(folder / "tensorboard"),
-        "wandb": lambda: loggers.WandbLogger(
-            project, config.log.entity, name, config.to_dict(), loggers.kept_id(folder / "wandb.id")
-        ),
-        "neptune": lambda: loggers.NeptuneLogger(project, name),
-    }
-    return {each: makers[each]() for each in ("jsonl", *config.log.loggers)}
+    loggers: dict[str, RunLogger] = {"jsonl": JsonlLogger(folder / LOG)}
+    for name in config.log.loggers:
+        loggers[name] = load_choice(LOGGERS[name].location).for_run(config, folder)
+    return loggers
 
 
-def loop(trainer: PuffeRL, run: Run) -> int:
-    """Train to the end of the budget and save; return the signal that came first, or 0."""
+def run_loop(trainer: PuffeRL, run: Run) -> int:
+    """Train to the end of the budget and save; return the first signal received, or 0."""
     interval = trainer.config.checkpoint_interval
     log: Mapping[str, float] = {}
-    saved: int | None = None  # at which iteration
+    saved: int | None = None  # iteration of the last checkpoint
 
-    def answer() -> None:
+    def announce_stop() -> None:
         if trainer.world.is_first:
             trainer.dashboard.note(_STOPPING)
 
-    with _stop_requests(answer) as asked:
-        while not trainer.done and not trainer.world.most(asked()):
+    with _stop_requests(announce_stop) as requested:
+        while not trainer.done and not trainer.world.most(requested()):
             trainer.evaluate()
             trainer.train()
             log = trainer.mean_and_log()
@@ -173,27 +166,28 @@ def loop(trainer: PuffeRL, run: Run) -> int:
                     run.save(trainer, log, trainer.is_settled)
                     saved = trainer.iteration
                 except CheckpointError as error:
-                    warnings.warn(f"{error}. The run goes on.", RuntimeWarning, stacklevel=1)
-        if trainer.world.most(saved != trainer.iteration):  # all have a part in it, or none
+                    warnings.warn(f"{error}. The run continues.", RuntimeWarning, stacklevel=1)
+        if trainer.world.most(saved != trainer.iteration):  # all processes take part, or none
             run.save(trainer, log, trainer.is_settled)
-        return trainer.world.most(asked())
+        return trainer.world.most(requested())
 
 
 @contextmanager
-def _stop_requests(answer: Callable[[], None]) -> Iterator[Callable[[], int]]:
-    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a request: its number, from what is yielded.
+def _stop_requests(on_request: Callable[[], None]) -> Iterator[Callable[[], int]]:
+    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a request; yield a function that returns it.
 
-    `answer` is called when it arrives. The second stops at once. A run must end between two
-    iterations to be resumed bit for bit. Signals that are ignored, as Ctrl-C is in background jobs,
-    or not ours to handle, stay so.
+    A run must end between two iterations to be resumed bit for bit. The function returns the number
+    of the signal, 0 before one arrives; then `on_request` is called. The second signal stops at
+    once. Signals that the process ignores, as background jobs do Ctrl-C, or handles otherwise stay
+    as they are.
     """
-    wishes: list[int] = []
+    received: list[int] = []
 
-    def ask(signum: int, frame: FrameType | None) -> None:
-        wishes.append(signum)
-        if len(wishes) > 1:
+    def handle(signum: int, frame: FrameType | None) -> None:
+        received.append(signum)
+        if len(received) > 1:
             raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
-        answer()
+        on_request()
 
     ours = {
         signum: default
@@ -202,9 +196,9 @@ def _stop_requests(answer: Callable[[], None]) -> Iterator[Callable[[], int]]:
         and threading.current_thread() is threading.main_thread()
     }
     for signum in ours:
-        signal.signal(signum, ask)
+        signal.signal(signum, handle)
     try:
-        yield lambda: wishes[0] if wishes else 0
+        yield lambda: received[0] if received else 0
     finally:
         for signum, default in ours.items():
             signal.signal(signum, default)

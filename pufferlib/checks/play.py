@@ -1,0 +1,174 @@
+"""Checks of whole runs: determinism, episodes, speed, and rows that an env writes itself."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.checks.guards import Guards
+from pufferlib.checks.random_actions import RandomActions
+from pufferlib.checks.report import Findings
+from pufferlib.checks.steps import check_observations
+from pufferlib.emulation import Emulated, InPlace
+from pufferlib.env import PufferEnv
+from pufferlib.spaces import ObservationChecks
+
+_SECONDS = 2.0  # of the first run, for slow envs
+_UNWRITTEN = 0xA5  # fills the bytes of rows that an env must write
+_FIELDS = ("observations", "rewards", "terminals", "truncations", "masks", "action_masks")
+
+
+class _Run(NamedTuple):
+    """The record of a run of random steps."""
+
+    digests: list[dict[str, bytes]]  # of every field, after the reset and after each step
+    episodes: list[tuple[int, bool]]  # length, and whether it ended in a terminal
+    seconds: float
+
+
+class PlayCheck:
+    """Plays an env twice with the same seed and actions, and compares the runs.
+
+    `guards` are those around the rows of a C env, where a write past a row raises nothing.
+    """
+
+    def __init__(self, env: PufferEnv, findings: Findings, guards: Guards | None = None) -> None:
+        self._env, self._findings, self._guards = env, findings, guards
+
+    def run(self, seed: int, steps: int) -> None:
+        """Play at most `steps` steps a run, and report what is wrong."""
+        before = _global_state()
+        first = self._play(seed, steps, time.perf_counter() + _SECONDS)
+        if first is None:
+            return
+        if _global_state() != before:
+            what = "draws from the global generator of `random` or `numpy.random`, which its seed "
+            what += "does not set. Try `np.random.default_rng(seed)`."
+            self._findings.add("warning", "step", what)
+        self._check_episodes(first)
+        if isinstance(self._env, Emulated):  # a C env is stepped in a batch, not by itself
+            self._note_speed(first)
+        second = self._play(seed, len(first.digests) - 1)
+        if second is not None:
+            self._compare(first, second)
+
+    def _play(self, seed: int, steps: int, until: float = float("inf")) -> _Run | None:
+        """Take random steps as a vector env would; None if the env broke its contract."""
+        env = self._env
+        observations = ObservationChecks(env.single_observation_space, env.observations)
+        actions = RandomActions(env, seed)
+        lengths = np.zeros(env.num_agents, dtype=np.int64)
+        seen = np.zeros(env.num_agents, dtype=np.bool_)
+        run = _Run([], [], 0.0)
+        spent = 0.0
+        self._clear()
+        if not self._findings.attempt(env.reset, seed)[1]:
+            return None
+        for number in range(steps + 1):
+            if not self._check_rows("step" if number else "reset", observations):
+                return None
+            seen |= env.masks
+            run.digests.append({field: _digest(getattr(env, field)) for field in _FIELDS})
+            if number == steps or time.perf_counter() > until:
+                break
+            present = env.masks.copy()
+            actions.write(number)
+            self._clear()
+            started = time.perf_counter()
+            if not self._findings.attempt(env.step, env.actions)[1]:
+                return None
+            spent += time.perf_counter() - started
+            lengths += present
+            for slot in np.flatnonzero(env.terminals | env.truncations):
+                run.episodes.append((int(lengths[slot]), bool(env.terminals[slot])))
+                lengths[slot] = 0
+        if not seen.all():
+            what = f"`num_agents` is {env.num_agents}, but only {seen.sum()} agents took part."
+            self._findings.add("note", "step", what)
+        return run._replace(seconds=spent)
+
+    def _clear(self) -> None:
+        """Clear rows as a vector env does before a step, and mark what the env must write."""
+        env = self._env
+        env.rewards[:], env.terminals[:], env.truncations[:] = 0, False, False
+        env.final_observations.view(np.uint8)[...] = _UNWRITTEN
+
+    def _check_rows(self, method: str, observations: ObservationChecks) -> bool:
+        """Check the rows after a reset or step; return whether to play on."""
+        env, overrun = self._env, self._guards and self._guards.overrun()
+        if overrun:
+            self._findings.add("error", method, overrun)
+            return False
+        if not isinstance(env, Emulated):
+            return True
+        if not check_observations(env, method, observations, self._findings):
+            return False
+        return not isinstance(env, InPlace) or self._check_in_place(env, method)
+
+    def _check_in_place(self, env: InPlace, method: str) -> bool:
+        """Check what only the in-place form can get wrong; return whether to play on."""
+        if env._dicts is None:
+            for field in ("observations", "rewards", "terminals", "truncations", "masks"):
+                if getattr(env.traits.unwrapped, field) is not getattr(env, field):
+                    what = f"must write into `self.{field}`, but replaces it by another array. "
+                    self._findings.add("error", method, f"{what}Try `self.{field}[:] = ...`.")
+                    return False
+            unwritten = env.final_observations.view(np.uint8) == _UNWRITTEN
+            for slot in np.flatnonzero(env.truncations):
+                if unwritten[slot].all():
+                    what = "`final_observations` must hold the last observation where "
+                    what += "`truncations` is set, but was not written."
+                    self._findings.add("error", method, what)
+                    return False
+        if env.action_masks is not None:
+            for slot in np.flatnonzero(env.masks):
+                row = env.action_masks[slot]
+                if env._action_layout.num_continuous and not row.any():
+                    continue  # it waits
+                if not self._findings.attempt(env._allow_one, method, int(slot), row)[1]:
+                    return False
+        return True
+
+    def _check_episodes(self, run: _Run) -> None:
+        steps = len(run.digests) - 1
+        if not run.episodes:
+            self._findings.add("note", "step", f"no episode ended within {steps} random steps.")
+        lengths = {length for length, _ in run.episodes}
+        if len(run.episodes) > 1 and len(lengths) == 1 and all(ended for _, ended in run.episodes):
+            length = lengths.pop()
+            if length >= 10:
+                what = f"all {len(run.episodes)} episodes end after {length} steps. If that is a "
+                what += 'time limit, mark it: `truncated`, or `info["TimeLimit.truncated"]`.'
+                self._findings.add("note", "step", what)
+
+    def _note_speed(self, run: _Run) -> None:
+        micros = run.seconds / max(1, len(run.digests) - 1) * 1e6
+        rate = f"{1e6 / max(micros, 1e-3):,.0f} steps a second"
+        spelled = f"{micros:.3g} us" if micros < 1000 else f"{micros / 1000:.3g} ms"
+        self._findings.add("note", "step", f"takes {spelled}, emulation included: {rate}.")
+
+    def _compare(self, first: _Run, second: _Run) -> None:
+        for number, (one, other) in enumerate(zip(first.digests, second.digests)):
+            for field in _FIELDS:
+                if one[field] != other[field]:
+                    where = f"step {number}" if number else "`reset`"
+                    what = f"the same seed and actions gave different `{field}` in {where}."
+                    if isinstance(self._env, Emulated) and not self._env.traits.takes_seed:
+                        what += " Try `reset(self, seed=None)`."
+                    self._findings.add("warning", "reset", what)
+                    return
+
+
+def _digest(array: NDArray[Any] | None) -> bytes:
+    return b"" if array is None else hashlib.blake2b(array.tobytes(), digest_size=16).digest()
+
+
+def _global_state() -> tuple[Any, ...]:
+    """Return the state of the generators that all envs of a process share."""
+    return random.getstate(), pickle.dumps(np.random.get_state())

@@ -1,0 +1,179 @@
+"""Checks of every part of a step by itself: one that is wrong must not hide another.
+
+Emulation judges each part, so this file uses the checks of `Emulated` and its subclasses one by
+one, although they are private to emulation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pufferlib.checks.random_actions import RandomActions
+from pufferlib.checks.report import Findings
+from pufferlib.emulation import ALL_AGENTS, AgentDicts, Emulated, Parallel, SingleAgent
+from pufferlib.errors import EnvError, PufferError
+from pufferlib.spaces import ObservationChecks
+
+_NUM_STEPS = 64
+
+
+class StepCheck:
+    """Plays some steps of an env that returns its parts, and checks each of them."""
+
+    def __init__(self, env: SingleAgent | AgentDicts, findings: Findings) -> None:
+        self._env, self._findings = env, findings
+        self._returned: Any = None  # the last observation, as the env returned it
+        self._returned_copy: Any = None
+        self._observations = ObservationChecks(env.single_observation_space, env.observations)
+
+    def run(self, seed: int) -> None:
+        """Play, and report what is wrong."""
+        env = self._env
+        reset_env, step_env = env._reset_env, env._step_env
+
+        def reset_and_keep(seed: int | None) -> Any:
+            result = reset_env(seed)
+            is_pair = isinstance(result, tuple) and len(result) == 2
+            self._keep(result[0] if is_pair else result)
+            return result
+
+        env._reset_env = reset_and_keep  # type: ignore[method-assign]
+        try:
+            actions = RandomActions(env, seed)
+            if not self._reset(seed):
+                return
+            for number in range(_NUM_STEPS):
+                actions.write(number)
+                try:
+                    result = self._step(step_env)
+                except Exception as error:
+                    self._findings.add_text("error", str(env.raised("step", error)))
+                    return
+                if isinstance(env, SingleAgent):
+                    self._check_single(env, result)
+                else:
+                    self._check_agents(env, result)
+                env._step_env = lambda _, result=result: result
+                succeeded = self._findings.attempt(env.step, env.actions)[1]
+                self._check_observations("step")
+                if not succeeded and not self._reset(None):
+                    return
+        finally:
+            env._step_env = step_env
+            del env._reset_env
+
+    def _reset(self, seed: int | None) -> bool:
+        """Reset, and return whether the env can be stepped."""
+        try:
+            self._env.reset(seed)
+        except PufferError as error:
+            self._findings.add_text("error", str(error))
+            was_raised = error.__cause__ is not None and not isinstance(error.__cause__, EnvError)
+            return isinstance(self._env, SingleAgent) and not was_raised
+        self._check_observations("reset")
+        return True
+
+    def _step(self, step_env: Callable[[Any], Any]) -> Any:
+        env = self._env
+        if isinstance(env, SingleAgent):
+            chosen: Any = env._read[0]()
+        else:
+            chosen = {id: env._read[slot]() for id, slot in env._acting}
+        given = copy.deepcopy(chosen)
+        result = step_env(chosen)
+        if not _same(chosen, given):
+            what = "must not change its `action`, but does."
+            self._findings.add("warning", "step", what)
+        if not _same(self._returned, self._returned_copy):
+            what = "must not change observations it has returned, but does. Try a copy."
+            self._findings.add("warning", "step", what)
+        has_parts = isinstance(result, tuple | list) and len(result) > 0
+        self._keep(result[0] if has_parts else None)
+        return result
+
+    def _keep(self, observation: Any) -> None:
+        self._returned, self._returned_copy = observation, copy.deepcopy(observation)
+
+    def _check_observations(self, method: str) -> None:
+        check_observations(self._env, method, self._observations, self._findings)
+
+    def _check_single(self, env: SingleAgent, result: Any) -> None:
+        """Check the parts of a single agent's step; `env.step` reports a wrong number of them."""
+        if not isinstance(result, tuple | list) or len(result) not in (4, 5):
+            return
+        if len(result) == 4 and env.strict:
+            return
+        attempt = self._findings.attempt
+        observation, reward, *flags, info = result
+        attempt(env._observe, "step", 0, observation)
+        attempt(env._reward, reward)
+        for field, flag in zip(
+            ("terminated", "truncated") if len(flags) == 2 else ("done",), flags
+        ):
+            attempt(env._flag, field, flag)
+        attempt(env._info, "step", info)
+
+    def _check_agents(self, env: AgentDicts, result: Any) -> None:
+        """Check the parts of each agent; in a dict-style PufferEnv keys may be missing."""
+        attempt = self._findings.attempt
+        parts, succeeded = attempt(env._unpack_step, result)
+        if not succeeded:
+            return
+        observations, rewards, terminated, truncated, _ = parts
+        ended = []
+        for id, slot in env._acting:
+            if id in observations:
+                attempt(env._observe, "step", slot, observations[id])
+            if id in rewards:
+                attempt(env._reward, rewards[id], slot)
+            else:
+                what = f"`rewards` lacks agent {id!r}, which acted: it gets 0."
+                self._findings.add("warning", "step", what)
+            flags = [
+                attempt(env._flag, field, part.get(id, False), slot)[0]
+                for field, part in (("terminated", terminated), ("truncated", truncated))
+            ]
+            if any(flags):
+                ended.append(id)
+            elif id not in observations:
+                what = f"`observations` lacks agent {id!r}, which has not ended: it waits."
+                self._findings.add("note", "step", what)
+        if isinstance(env, Parallel):
+            return
+        if ALL_AGENTS not in terminated and ALL_AGENTS not in truncated:
+            what = f"`dones` lacks {ALL_AGENTS!r}: an episode ends when every agent is done."
+            self._findings.add("warning", "step", what)
+        elif len(ended) == len(env._acting) > 0 and not (
+            terminated.get(ALL_AGENTS) or truncated.get(ALL_AGENTS)
+        ):
+            what = f"`dones[{ALL_AGENTS!r}]` is False though every agent is done: none can act."
+            self._findings.add("warning", "step", what)
+
+
+def check_observations(
+    env: Emulated, method: str, observations: ObservationChecks, findings: Findings
+) -> bool:
+    """Report nan, inf, and values outside of their Box; return whether all are finite."""
+    found = observations.nonfinite()
+    if found is not None:
+        findings.add_text("error", str(env.broken(method, found[1], found[0])))
+        return False
+    outside = observations.outside(env.masks)
+    if outside is not None:
+        findings.add_text("warning", str(env.broken(method, outside[1], outside[0])), "outside")
+    return True
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two trees of arrays are equal; nan equals nan."""
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return True  # what is no container cannot have changed

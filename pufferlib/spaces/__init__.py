@@ -1,0 +1,58 @@
+"""Spaces as flat memory: the only package that inspects Gymnasium spaces.
+
+A layout says where each leaf of a space lies in an agent's row of the batch, so that any value of
+the space goes into one contiguous row and comes back bit-equal.
+"""
+
+from pufferlib.spaces.actions import (
+    action_batch_shape,
+    action_reader,
+    action_values,
+    flatten_action,
+    rows_from_values,
+    unflatten_action,
+)
+from pufferlib.spaces.building import largest_space, make_discrete, make_multi_discrete, make_space
+from pufferlib.spaces.layouts import (
+    ActionLayout,
+    Leaf,
+    ObservationLayout,
+    action_layout,
+    observation_layout,
+)
+from pufferlib.spaces.observations import (
+    ObservationChecks,
+    flatten_observation,
+    observation_writer,
+    unflatten_observation,
+)
+from pufferlib.spaces.serialization import space_from_json, space_to_json
+from pufferlib.spaces.trees import Path, Space, brief, spell_path
+
+__all__ = [
+    "ActionLayout",
+    "Leaf",
+    "ObservationChecks",
+    "ObservationLayout",
+    "Path",
+    "Space",
+    "action_batch_shape",
+    "action_layout",
+    "action_reader",
+    "action_values",
+    "brief",
+    "flatten_action",
+    "flatten_observation",
+    "largest_space",
+    "make_discrete",
+    "make_multi_discrete",
+    "make_space",
+    "observation_layout",
+    "observation_writer",
+    "rows_from_values",
+    "space_from_json",
+    "space_to_json",
+    "spell_path",
+    "unflatten_action",
+    "unflatten_observation",
+]

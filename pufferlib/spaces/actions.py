@@ -1,0 +1,175 @@
+"""Actions: from values of a space to rows and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from pufferlib.errors import UsageError
+from pufferlib.spaces.layouts import INT32_MAX, WORD, ActionLayout, Leaf, dtype_of, fitted
+from pufferlib.spaces.trees import Space, brief, children_of, is_structured, parts
+
+_INT64_LIMIT = 2**62  # a start can be subtracted without overflow
+
+
+def flatten_action(layout: ActionLayout, value: Any, out_rows: NDArray[Any]) -> None:
+    """Write one action of the space into its row, an array of the layout's shape.
+
+    Rows `[..., *shape]` take a batch, a value of the space whose leaves are `[..., *leaf.shape]`.
+    Raises UsageError, naming the leaf, where shape, type or range do not fit.
+    """
+    leading = layout.leading(out_rows)
+    for leaf, part in zip(layout.leaves, parts(layout.space, value, "action"), strict=True):
+        checked = fitted(leaf, part, dtype_of(leaf.space), "action", leading)
+        layout.view(out_rows, leaf)[...] = checked if leaf.kind == "box" else checked - leaf.lowest
+
+
+def action_batch_shape(layout: ActionLayout, value: Any) -> tuple[int, ...] | None:
+    """Return `[...]` of a value of the space whose leaves are `[..., *leaf.shape]`: () for one.
+
+    None where `value` is not a tree of the space's form.
+    """
+    try:
+        first = np.asarray(next(parts(layout.space, value, "action")))
+    except (UsageError, ValueError):
+        return None
+    return first.shape[: max(0, first.ndim - len(layout.leaves[0].shape))]
+
+
+def action_values(layout: ActionLayout, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows `[..., *shape]` as values of the space; the rows themselves if they are equal.
+
+    An index becomes its value; with both indices and reals, all are float64.
+    """
+    if layout.is_plain:
+        return rows
+    indices, reals = layout.split(rows)
+    values = indices + np.array(layout.starts, dtype=np.int64)
+    if layout.num_continuous:
+        return np.concatenate((values, reals), -1, dtype=np.float64)
+    return values.reshape(rows.shape)
+
+
+def rows_from_values(layout: ActionLayout, values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of the space `[..., *shape]` as rows: the inverse of `action_values`.
+
+    Values out of range stay out of range: 2**32 must not become index 0. Raises UsageError where
+    an index is not a whole number.
+    """
+    if not layout.nvec:
+        return values.astype(layout.dtype, copy=False)
+    count = layout.num_discrete
+    flat = values if layout.is_plain else values.reshape(*layout.leading(values), -1)
+    chosen = flat if layout.is_plain else flat[..., :count]
+    if chosen.dtype.kind == "f":
+        if not np.array_equal(chosen, np.rint(chosen)):
+            said = f"whole numbers in the first {count} columns for {layout.space}"
+            raise UsageError(f"`actions` must be {said}, but got {brief(chosen)}.")
+        chosen = chosen.clip(-_INT64_LIMIT, _INT64_LIMIT).astype(np.int64)
+    if any(layout.starts):
+        if chosen.dtype.kind == "u":
+            chosen = np.minimum(chosen, np.uint64(_INT64_LIMIT))
+        chosen = chosen.astype(np.int64).clip(-_INT64_LIMIT, _INT64_LIMIT)
+        chosen = chosen - np.array(layout.starts, dtype=np.int64)
+    if chosen.dtype.kind in "iu" and chosen.dtype.itemsize >= WORD:
+        chosen = chosen.clip(0 if chosen.dtype.kind == "u" else -INT32_MAX - 1, INT32_MAX)
+    indices = chosen.astype(np.int32, copy=False)
+    if not layout.num_continuous:
+        return indices.reshape(values.shape)
+    reals = np.ascontiguousarray(flat[..., count:], dtype=np.float32)
+    return np.concatenate((indices, reals.view(np.int32)), -1)
+
+
+def action_reader(layout: ActionLayout, row: NDArray[Any]) -> Callable[[], Any]:
+    """Return a function that reads the action now in `row`, as `unflatten_action` returns it.
+
+    It raises UsageError for an index that is not a choice of the space.
+    """
+    if not layout.structured and layout.leaves[0].kind == "discrete":
+        n, start, item = layout.nvec[0], layout.starts[0], row.item
+
+        def read_index() -> int:
+            index = item()
+            if 0 <= index < n:
+                return index + start  # type: ignore[no-any-return]
+            raise _invalid_index(layout, 0, index)
+
+        return read_index
+
+    read = _node_reader(layout, layout.space, iter(layout.leaves), row)
+    if not layout.nvec:
+        return read
+    indices = layout.split(row[np.newaxis])[0][0].view(np.uint32)  # negative ones become huge
+    numbers = np.array(layout.nvec, dtype=np.uint32)
+
+    def read_checked() -> Any:
+        if (indices >= numbers).any():
+            component = int(np.flatnonzero(indices >= numbers)[0])
+            raise _invalid_index(layout, component, int(indices.view(np.int32)[component]))
+        return read()
+
+    return read_checked
+
+
+def unflatten_action(layout: ActionLayout, row: NDArray[Any]) -> Any:
+    """Return the action in `row` as the env expects it: a copy, which the env may keep or change.
+
+    A Discrete is a plain int. A Box gets the nearest value within its bounds, as policies sample
+    reals without bounds.
+    """
+    return _node_reader(layout, layout.space, iter(layout.leaves), np.asarray(row))()
+
+
+def _node_reader(
+    layout: ActionLayout, space: Space, leaves: Iterator[Leaf], row: NDArray[Any]
+) -> Callable[[], Any]:
+    """Return a function that reads the value of `space`, whose leaves are next in `leaves`."""
+    if not is_structured(space):
+        leaf = next(leaves)
+        return _leaf_reader(leaf, layout.view(row, leaf))
+    readers = [(key, _node_reader(layout, child, leaves, row)) for key, child in children_of(space)]
+    if isinstance(space, gymnasium.spaces.Dict):
+        return lambda: {key: read() for key, read in readers}
+    return lambda: tuple([read() for _, read in readers])
+
+
+def _leaf_reader(leaf: Leaf, part: NDArray[Any]) -> Callable[[], Any]:
+    dtype = dtype_of(leaf.space)
+    if leaf.kind == "discrete":
+        start, item = leaf.starts[0], part.item
+        return lambda: item() + start
+    if leaf.kind != "box":
+        return lambda: (part + leaf.lowest).astype(dtype)
+    if dtype.kind == "f":
+        return lambda: _clipped(part.astype(dtype), leaf)
+    return lambda: _nearest_integers(part, leaf.lowest, leaf.highest)
+
+
+def _invalid_index(layout: ActionLayout, component: int, index: int) -> UsageError:
+    where = f" (component {component})" if layout.num_discrete > 1 else ""
+    return UsageError(
+        f"`actions`{where} must be an index in 0..{layout.nvec[component] - 1} "
+        f"for {layout.space}, but got {index}."
+    )
+
+
+def _clipped(reals: NDArray[Any], leaf: Leaf) -> NDArray[Any]:
+    """Clip to the leaf's bounds, in place; nan stays nan."""
+    if leaf.is_bounded:
+        np.maximum(reals, leaf.lowest, out=reals)
+        np.minimum(reals, leaf.highest, out=reals)
+    return reals
+
+
+def _nearest_integers(
+    reals: NDArray[np.float32], low: NDArray[Any], high: NDArray[Any]
+) -> NDArray[Any]:
+    """Round to integers within [low, high], without the overflow of a plain cast; nan gives low."""
+    rounded = np.rint(reals)
+    with np.errstate(invalid="ignore"):  # what overflows here is replaced by a bound
+        inside = rounded.astype(low.dtype)
+    return np.where(rounded >= high, high, np.where(rounded > low, inside, low))

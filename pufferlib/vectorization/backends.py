@@ -1,0 +1,133 @@
+"""`make` and `emulate`: a vector env from a name or an env, with the backend that fits it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pufferlib import config
+from pufferlib.emulation import creator_of
+from pufferlib.errors import UsageError, unknown_name
+from pufferlib.native import NativeCreator
+from pufferlib.registry import EnvSpec, check_settings, find
+from pufferlib.system import usable_cores
+from pufferlib.vectorization.base import VectorEnv
+from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.creators import Recipe, can_run
+from pufferlib.vectorization.measuring import step_seconds
+from pufferlib.vectorization.sizes import DEFAULT_NUM_ENVS, resolve_sizes
+
+_WORTH_SECONDS = 4e-4  # of a step of all envs; below, processes cost more than they save
+
+
+def make(
+    name: str,
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    backend: str | None = None,
+    seed: int | None = None,
+    vec: Mapping[str, Any] | None = None,
+    double_buffer: bool = False,
+    **env_kwargs: Any,
+) -> VectorEnv:
+    """Create `num_envs` envs of one name behind one VectorEnv.
+
+    Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third; `num_envs` is 256 by
+    default, or the number in the ini of the name's family (pufferlib/configs/families).
+
+    `backend` is "threads", "serial", "multiprocessing", "ray" or "auto" (the default): C threads
+    for Ocean envs (`num_workers` of them, all cores by default); for others the backend of the
+    family's ini, else worker processes where options or the time of a step call for them, else a
+    serial loop. The attribute `backend` of the result says which it is. `vec` are further options
+    of the backend, such as {"restart": 3} for worker processes; `double_buffer` steps one half of
+    the slots on C threads while the policy acts on the other.
+
+    `seed` is used by the first `reset`. Further keywords are the env's own params; an unknown one
+    is an error that suggests the nearest.
+    """
+    spec = find(name)
+    settings = {**spec.kwargs, **env_kwargs}
+    family = config.family_vec(spec.id) if spec.family else {}
+    default = family.get("num_envs") or DEFAULT_NUM_ENVS
+    envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker, default)
+    check_settings(spec, settings, _options_of(make))
+    options = {**(vec or {}), **({"double_buffer": True} if double_buffer else {})}
+    recipe = Recipe(spec.id, spec.entry_point, settings, envs, workers)
+    backend = backend or family.get("backend")
+    return _seeded(_created(recipe, backend, options), spec.id, seed)
+
+
+def emulate(
+    x: Any,
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    backend: str | None = None,
+    seed: int | None = None,
+    vec: Mapping[str, Any] | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv:
+    """Create `num_envs` (1 by default) envs like `x` behind one VectorEnv.
+
+    `x` is a Gymnasium, PettingZoo or legacy gym env, a PufferEnv, or the class or factory of one,
+    which gets `env_kwargs`. An env is used itself and copied for the rest: by its `spec`, else by
+    deepcopy. Same seed and same actions give the env's own numbers. The rest is as for `make`.
+    """
+    if num_envs is None and envs_per_worker is None:
+        num_envs = 1
+    creator = creator_of(x, **env_kwargs)
+    envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
+    name = getattr(x, "__name__", None) or type(getattr(x, "unwrapped", x)).__name__
+    name = name.rpartition(".")[2]
+    if env_kwargs and callable(x):
+        check_settings(EnvSpec(name, x), env_kwargs, _options_of(emulate))
+    recipe = Recipe(name, creator, {}, envs, workers, is_instance=not callable(x))
+    return _seeded(_created(recipe, backend, vec or {}), name, seed)
+
+
+def _options_of(function: Callable[..., VectorEnv]) -> list[str]:
+    return list(inspect.signature(function).parameters)[1:-1]
+
+
+def _seeded(vecenv: VectorEnv, name: str, seed: int | None) -> VectorEnv:
+    vecenv.name = name
+    if seed is not None:
+        vecenv.seed(seed)
+    return vecenv
+
+
+def _created(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) -> VectorEnv:
+    """Make the vector env with the backend that was asked for, or the best one."""
+    if backend not in (None, "auto", *config.BACKENDS):
+        raise unknown_name("backend", str(backend), ["auto", *config.BACKENDS])
+    if backend == "threads" and not isinstance(recipe.entry_point, NativeCreator):
+        raise UsageError(
+            f"`backend` must be auto, serial, multiprocessing or ray for `{recipe.name}`, which is "
+            "not a C env, but got threads."
+        )
+    if backend is None or backend == "auto":
+        backend = best_backend(recipe, options)
+    kind: type[BufferedVectorEnv] = config.load_choice(config.BACKENDS[backend])
+    for name in options:
+        if name not in kind.option_names():
+            raise unknown_name(f"option of backend {backend}", name, kind.option_names())
+    return kind.from_recipe(recipe, options)
+
+
+def best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
+    """Choose by what is known of the env and the options, else by the time of a step."""
+    if isinstance(recipe.entry_point, NativeCreator):
+        return "threads"
+    if recipe.is_instance:
+        return "serial"
+    if options or (recipe.num_workers or 1) > 1:
+        return "multiprocessing"
+    if recipe.num_workers == 1 or recipe.num_envs < 2 or usable_cores() < 2:
+        return "serial"
+    creator = recipe.creator()
+    if not can_run(creator):
+        return "serial"
+    is_worth_it = step_seconds(creator) * recipe.num_envs > _WORTH_SECONDS
+    return "multiprocessing" if is_worth_it else "serial"

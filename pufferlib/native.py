@@ -286,6 +286,11 @@ class NativeVec:
             raise UsageError(str(error)) from None
         return picture
 
+    def handle(self) -> Any:
+        """Return the core's own vector, for parts of the core that step its envs themselves."""
+        self._check_ready("handle")
+        return self._vec.handle()
+
     def close(self) -> None:
         """Stop the threads. Buffers and infos stay readable; no other call may follow."""
         # infos may be read after closing, so copy the arrays that the core owns
@@ -482,3 +487,40 @@ def advantage_scan(
     except (TypeError, ValueError) as error:
         raise NativeError(f"advantage: {error}") from error
     return out
+
+
+def return_moments(
+    rewards: NDArray[np.float32],
+    ends: NDArray[np.bool_],
+    masks: NDArray[np.bool_] | None,
+    gamma: float,
+    running: NDArray[np.float32],
+) -> tuple[float, float, float]:
+    """Return count, mean and variance of running discounted returns; see csrc/nn/returns.h.
+
+    Arrays are `[slots, horizon]`; `running` `[slots]` is changed to the returns after the last step.
+    """
+    present = None if masks is None else masks.view(np.uint8)
+    count, mean, variance = _core.return_moments(
+        rewards, ends.view(np.uint8), present, gamma, running
+    )
+    return count, mean, variance
+
+
+def moments(
+    x: NDArray[np.float32], masks: NDArray[np.bool_] | None = None
+) -> tuple[float, float, float]:
+    """Return count, mean and variance of the numbers whose mask is set."""
+    count, mean, variance = _core.moments(x, None if masks is None else masks.view(np.uint8))
+    return count, mean, variance
+
+
+def make_engine(**spec: Any) -> Any:
+    """Return the C half of the native engine; see csrc/nn/engine.h and training/native_engine.py.
+
+    Its kernels are the fastest that the CPU runs, or those that PUFFER_KERNELS names.
+    """
+    try:
+        return _core.Engine(**spec)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -385,6 +385,18 @@ static void step_block(PufVec* vec, int32_t block) {
         close_episodes(vec, &vec->blocks[block].stats, first_slot, first_slot + count);
 }
 
+int32_t puf_vec_num_blocks(const PufVec* vec) { return vec->num_blocks; }
+
+void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32_t* last) {
+    block_range(vec, block, first, last);
+    *first *= vec->batch.agents_per_env;
+    *last *= vec->batch.agents_per_env;
+}
+
+void puf_vec_step_block(PufVec* vec, int32_t block) { step_block(vec, block); }
+
+int32_t* puf_vec_action_rows(PufVec* vec) { return vec->bound_actions; }
+
 // ---- Reset and step -----------------------------------------------------------------------------
 
 static void step_job(void* context, int32_t block) { step_block(context, block); }

@@ -20,7 +20,7 @@ struct PufVec {
     float *returns, *final_returns;    // [slots] of the running episode; of the last finished one
     int32_t *lengths, *final_lengths;  // [slots] likewise
     float* final_metrics;              // [slots, metrics] of the last finished episode
-    const int32_t* bound_actions;
+    int32_t* bound_actions;
     uint8_t* candidate;        // one env: a snapshot is copied here and checked before a restore
     uint64_t seed, first_env;  // first_env: index of env 0 in a larger vector, for its seeds
 };

@@ -24,5 +24,6 @@ void bind_vec(nb::module_& module);
 void bind_env_loop(nb::module_& module);
 void bind_sync(nb::module_& module);
 void bind_nn(nb::module_& module);
+void bind_engine(nb::module_& module);  // the class `Engine`
 
 #endif

@@ -21,4 +21,5 @@ NB_MODULE(_core, module) {
     bind_env_loop(module);
     bind_sync(module);
     bind_nn(module);
+    bind_engine(module);
 }

@@ -121,6 +121,9 @@ class Vec {
                                action_masks, final_observations);
     }
 
+    // For other parts of the core; valid until `close`.
+    nb::capsule handle() { return nb::capsule(get(), "PufVec"); }
+
     void place(uint64_t first_env) { puf_vec_place(get(), first_env); }
 
     void reset(uint64_t seed) {
@@ -269,5 +272,6 @@ void bind_vec(nb::module_& module) {
         .def("snapshot", &Vec::snapshot, "first"_a, "last"_a, "snapshots"_a)
         .def("restore", &Vec::restore, "first"_a, "last"_a, "snapshots"_a)
         .def("render", &Vec::render, "env"_a, "rgb"_a)
+        .def("handle", &Vec::handle)
         .def("close", &Vec::close);
 }

@@ -29,8 +29,9 @@ OPTIMIZERS = {  # option `train.optimizer`
     "adam": "pufferlib.training.optimizers:Adam",
     "muon": "pufferlib.training.optimizers:Muon",
 }
-ENGINES = {  # option `train.engine`, besides "auto"; the fastest first
+ENGINES = {  # option `train.engine`; "auto" takes the first that supports the run
     "torch": "pufferlib.training.torch_engine:TorchEngine",
+    "native": "pufferlib.training.native_engine:NativeEngine",
 }
 LOGGERS = {  # option `log.logger`, besides "none"
     "wandb": LoggerChoice(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pufferlib import native
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.errors import UsageError
 from pufferlib.policies.observations import leaf_of, unflatten_observations
@@ -225,6 +226,16 @@ class RewardNorm(nn.Module):
 
         With `slots` `[N]`, which must be unique, the rows are those of some slots only.
         """
+        if rewards.device.type == "cpu" and rewards.dtype == torch.float32:
+            running = self.returns if slots is None else self.returns[slots]
+            parts = (rewards, ends, masks)
+            arrays = [None if part is None else part.contiguous().numpy() for part in parts]
+            found = native.return_moments(*arrays, self.gamma, running.numpy())
+            if slots is not None:
+                self.returns[slots] = running
+            count, mean, var = (torch.tensor(x, dtype=self.moments.mean.dtype) for x in found)
+            self.moments.merge(count, mean.view(1), var.view(1))
+            return
         if masks is not None:
             rewards = rewards.where(masks, 0.0)
         goes_on = self.gamma * (~ends.t()).to(rewards.dtype).contiguous()

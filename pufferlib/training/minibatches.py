@@ -58,6 +58,41 @@ class Minibatch(NamedTuple):
         return pieces
 
 
+def shuffled_units(segments: int, shape: BatchShape, generator: torch.Generator) -> Tensor:
+    """Return the numbers of all segments, or of all their steps, in random order."""
+    per_segment = shape.horizon if shape.by_step else 1
+    return torch.randperm(segments * per_segment, generator=generator)
+
+
+def prioritised_units(
+    rollout: Rollout,
+    advantages: Tensor,
+    shape: BatchShape,
+    generator: torch.Generator,
+    world: World = ALONE,
+    *,
+    alpha: float,
+    beta: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the numbers of segments or steps for equal minibatches, and a weight of each unit.
+
+    A segment or step is drawn, with replacement, with odds of its mean |advantage| to the power of
+    `alpha`. Its weight, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted
+    mean over a minibatch is that over the rollout, on average (Schaul et al. 2016).
+    """
+    per_segment = shape.horizon if shape.by_step else 1
+    # drawn on the CPU, like every order, so that it does not depend on the device
+    sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
+    if world.size > 1:
+        ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
+        sizes = ranks.transpose(0, 1).flatten()
+    odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
+    odds = odds / odds.sum()
+    total = len(odds) // shape.minibatches * shape.minibatches
+    drawn = torch.multinomial(odds, total, replacement=True, generator=generator)
+    return drawn, ((len(odds) * odds) ** -beta).float()
+
+
 def minibatches(
     rollout: Rollout,
     advantages: Tensor,
@@ -72,8 +107,7 @@ def minibatches(
     share of each part.
     """
     per_segment = shape.horizon if shape.by_step else 1
-    total = len(advantages) * per_segment * world.size
-    order = torch.randperm(total, generator=generator).to(advantages.device)
+    order = shuffled_units(len(advantages) * world.size, shape, generator).to(advantages.device)
     initial = rollout.initial_state()
     parts = order.tensor_split(shape.minibatches)
     own = [own_units(part, rollout.num_slots, world, per_segment) for part in parts]
@@ -94,24 +128,13 @@ def prioritised_minibatches(
     alpha: float,
     beta: float,
 ) -> Iterator[Minibatch]:
-    """Yield `shape.minibatches` parts of equal size, preferring large advantages.
-
-    A segment or step is drawn, with replacement, with odds of its mean |advantage| to the power of
-    `alpha`. Its weight, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted
-    mean over a minibatch is that over the rollout, on average (Schaul et al. 2016).
-    """
+    """Yield `shape.minibatches` parts of equal size, preferring large advantages."""
     per_segment = shape.horizon if shape.by_step else 1
-    # drawn on the CPU, like every order, so that it does not depend on the device
-    sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
-    if world.size > 1:
-        ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
-        sizes = ranks.transpose(0, 1).flatten()
-    odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
-    odds = odds / odds.sum()
-    weights = ((len(odds) * odds) ** -beta).float().to(advantages.device)
-    initial, each = rollout.initial_state(), len(odds) // shape.minibatches
-    drawn = torch.multinomial(odds, shape.minibatches * each, replacement=True, generator=generator)
-    parts = torch.split(drawn.to(advantages.device), each)
+    drawn, weights = prioritised_units(
+        rollout, advantages, shape, generator, world, alpha=alpha, beta=beta
+    )
+    weights, initial = weights.to(advantages.device), rollout.initial_state()
+    parts = torch.split(drawn.to(advantages.device), len(drawn) // shape.minibatches)
     own = [own_units(part, rollout.num_slots, world, per_segment) for part in parts]
     picked = [weights[part[_is_own(part, rollout.num_slots, world, per_segment)]] for part in parts]
     joined = _joined_moments(rollout, advantages, own, world, shape.by_step, picked)

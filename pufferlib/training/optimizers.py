@@ -104,6 +104,15 @@ class Adam(torch.optim.Optimizer):
             spread = (square.to(wide) / (1 - beta2**step).clamp(min=1e-8)).sqrt() + eps
             p -= mean / spread * (lr * keep / (1 - beta1**step).clamp(min=1e-8))
 
+    def moments(self, parameters: list[Tensor]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Return the count of updates, and mean and mean square of each parameter's gradients.
+
+        They are the optimizer's own memory, for code that makes the update itself.
+        """
+        step = self._shared_step(self.param_groups[0])
+        states = [self._state_of(p, step) for p in parameters]
+        return step, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
+
     def _shared_step(self, group: dict[str, Any]) -> Tensor:
         first = group["params"][0]
         state = self.state[first]

@@ -143,6 +143,15 @@ class Threads(BufferedVectorEnv):
             if infos is not None:
                 infos.detach()
 
+    def handle(self) -> Any:
+        """Return the core's vector, for code in C that steps the envs after a `recv`.
+
+        The rows of the last batch are those of the last step then.
+        """
+        self._begin("send")
+        self._detach_infos()
+        return self._vec.handle()
+
     def drain_stats(self) -> EpisodeStats:
         return EpisodeStats() if self._closed else self._vec.drain()
 

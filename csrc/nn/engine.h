@@ -1,0 +1,90 @@
+// engine.h - rollouts and updates of the native engine.
+//
+// A rollout is [segments, horizon] as pufferlib.training.rollout keeps it; every pointer here is
+// memory of a torch tensor or of an env's rows. Results depend on numbers and seeds alone, never on
+// the number of threads: what a step gives does not depend on the steps around it, and sums are
+// taken over a fixed number of parts in a fixed order.
+#ifndef PUF_NN_ENGINE_H
+#define PUF_NN_ENGINE_H
+
+#include "network.h"
+#include "puffer.h"
+#include "threads.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Rows of step (segment, t) at segment * horizon + t.
+typedef struct {
+    int32_t segments, horizon, num_slots;  // segment j * num_slots + n: stretch j of slot n
+    uint8_t* observations;                 // [segments, horizon, obs_bytes]
+    int32_t* actions;                      // [segments, horizon, action words]: choices, then reals
+    uint8_t* action_masks;                 // [segments, horizon, mask width], or NULL
+    float *logprobs, *values, *rewards, *final_values;
+    uint8_t *terminals, *truncations, *resets, *masks;
+    float* bootstrap;  // [segments]
+    bool all_present;  // masks are true everywhere; set by collect
+} PufRollout;
+
+typedef struct {
+    PufNetwork* network;
+    PufThreads* threads;
+    PufWorkspace** works;  // one for each thread
+    float* partials;       // [max_parts, partial_floats]
+    float* joined;         // the gradient, [grad_floats]: as the parameters lie in torch
+    int32_t max_parts;
+    int32_t num_pieces;  // of all parameters: what is joined and updated in one go
+    struct PufPiece* pieces;
+    double* squares;  // [num_pieces]
+} PufEngine;
+
+PufEngine* puf_engine_create(const PufNetworkSpec* spec, const PufKernels* kernels,
+                             int32_t num_threads);
+void puf_engine_destroy(PufEngine* engine);
+
+// One step of any slots: reads observations [rows, obs_bytes] and masks, draws actions for slots
+// first_slot, ... at step `counter`. Outputs are [rows, ...]; each may be NULL.
+typedef struct {
+    int32_t rows;
+    const uint8_t* observations;
+    const uint8_t* action_masks;  // [rows, mask width], or NULL
+    uint64_t key, first_slot, counter;
+    int32_t* actions;      // [rows, action words], as they are trained on
+    int32_t* env_actions;  // [rows, action words], as the env takes them
+    float *logprobs, *values;
+} PufAct;
+void puf_engine_act(PufEngine* engine, const PufAct* act);
+
+// Fills a rollout from envs of the C core; `resets` [num_slots] says where an episode begins,
+// before and after. The random numbers of a slot follow from (key, first_slot + slot, step).
+PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
+                           uint64_t key, uint64_t first_slot);
+
+// One pass over a rollout: `num_minibatches` updates. Units are segments, or steps if `by_step`.
+typedef struct {
+    const PufRollout* rollout;
+    const float *advantages, *returns;  // [segments, horizon]
+    const int64_t* order;               // units; those of minibatch m are [splits[m], splits[m+1])
+    const int64_t* splits;              // [num_minibatches + 1]
+    const float* weights;               // of each entry of `order`; NULL: 1
+    int32_t num_minibatches;
+    bool by_step;
+    PufLossOptions loss;  // without `share`
+    bool norm_adv;
+    float adv_floor;
+    float max_grad_norm;  // below 0: none
+    bool step;            // let Adam use the gradients; else they are left in engine->joined
+    PufAdam adam;         // learning_rate, betas, eps
+    float* num_steps;     // of Adam so far, counted on
+    float* numbers;       // [num_minibatches, PUF_NUM_LOSSES + 1]: losses and the gradient's norm
+} PufPass;
+PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass);
+
+// Log-probabilities [segments, horizon] of a rollout's actions under the present weights.
+void puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float* logprobs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,563 @@
+// network.c - see network.h.
+#include "network.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "puffer.h"
+
+// ---- Building -----------------------------------------------------------------------------------
+
+// Pieces of one allocation, 64-byte aligned: the first pass counts, the second hands out.
+typedef struct {
+    uint8_t* memory;
+    size_t used;
+} Arena;
+
+static void* carve(Arena* arena, size_t bytes) {
+    void* at = arena->memory ? arena->memory + arena->used : NULL;
+    arena->used += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+static float* carve_floats(Arena* arena, size_t count) {
+    return carve(arena, count * sizeof(float));
+}
+
+static void* copied(Arena* arena, const void* from, size_t bytes) {
+    if (!from) return NULL;
+    void* to = carve(arena, bytes);
+    if (to) memcpy(to, from, bytes);
+    return to;
+}
+
+static PufLayer* add_layer(PufNetwork* net, int32_t in, int32_t out, PufFinish finish,
+                           bool needs_input_grad) {
+    PufLayer* layer = &net->layers[net->num_layers++];
+    *layer = (PufLayer){.in = in,
+                        .out = out,
+                        .in_stride = puf_padded(in),
+                        .out_stride = puf_padded(out),
+                        .finish = finish,
+                        .needs_input_grad = needs_input_grad};
+    // the smaller of the two ways to fill vectors; the second has to be turned around later
+    const int64_t lanes = net->kernels->lanes;
+    const int64_t straight = (in + lanes - 1) / lanes * lanes * out;
+    const int64_t turned = (out + lanes - 1) / lanes * lanes * in;
+    layer->by_input = straight > turned + turned / 8;
+    return layer;
+}
+
+static void add_param(PufNetwork* net, PufParamKind kind, int32_t layer, int32_t first_row,
+                      int32_t rows, int32_t cols) {
+    net->params[net->num_params++] = (PufParam){.kind = kind,
+                                                .layer = layer,
+                                                .first_row = first_row,
+                                                .rows = rows,
+                                                .cols = cols,
+                                                .grad_at = net->grad_floats};
+    net->grad_floats += (size_t)rows * (size_t)cols;
+}
+
+static void add_dense_params(PufNetwork* net, int32_t layer, int32_t first_row, int32_t rows) {
+    add_param(net, PUF_WEIGHT, layer, first_row, rows, net->layers[layer].in);
+    add_param(net, PUF_BIAS, layer, first_row, rows, 1);
+}
+
+// Layers and params, without memory.
+static void lay_out(PufNetwork* net) {
+    const PufNetworkSpec* spec = &net->spec;
+    for (int32_t branch = 0; branch < net->num_branches; branch++) {
+        int32_t in = spec->obs_size;
+        for (int32_t i = 0; i < spec->num_layers; i++) {
+            const int32_t index = net->num_layers, out = spec->widths[i];
+            const bool is_table = i == 0 && spec->offset;
+            PufLayer* layer =
+                add_layer(net, is_table ? spec->table_rows : in, out, spec->activation, i > 0);
+            layer->is_table = is_table;
+            if (is_table) {
+                layer->by_input = true;
+                add_param(net, PUF_TABLE, index, 0, spec->table_rows, out);
+            } else {
+                add_dense_params(net, index, 0, out);
+            }
+            in = out;
+        }
+    }
+    const int32_t features = spec->widths[spec->num_layers - 1], actions = net->num_outputs - 1;
+    const int32_t first = net->first_head = net->num_layers;
+    add_layer(net, features, spec->separate ? actions : net->num_outputs, PUF_PLAIN, true);
+    if (spec->separate) add_layer(net, features, 1, PUF_PLAIN, true);
+    net->num_heads = net->num_layers - first;
+    add_dense_params(net, first, 0, actions);
+    if (spec->separate)
+        add_dense_params(net, first + 1, 0, 1);
+    else
+        add_dense_params(net, first, actions, 1);
+    if (spec->num_continuous) add_param(net, PUF_LOG_STD, -1, 0, spec->num_continuous, 1);
+
+    size_t at = 0;
+    for (int32_t i = 0; i < net->num_layers; i++) {
+        PufLayer* layer = &net->layers[i];
+        layer->grad_at = at;
+        at += layer->by_input ? (size_t)layer->in * (size_t)layer->out_stride
+                              : (size_t)layer->out * (size_t)layer->in_stride;
+        layer->bias_at = at;
+        at += (size_t)layer->out_stride;
+        if (layer->out_stride > net->widest) net->widest = layer->out_stride;
+        if (!layer->is_table && layer->in_stride > net->widest) net->widest = layer->in_stride;
+    }
+    net->log_std_at = at;
+    net->partial_floats = at + (size_t)puf_padded(spec->num_continuous);
+}
+
+// Gives the network all memory it owns, from an arena that may only count.
+static void place(PufNetwork* net, Arena* arena) {
+    PufNetworkSpec* spec = &net->spec;
+    const size_t scales = spec->uniform ? 1 : (size_t)spec->obs_size;
+    const size_t reals = (size_t)spec->num_continuous;
+    spec->low = copied(arena, spec->low, scales * sizeof(float));
+    spec->factor = copied(arena, spec->factor, scales * sizeof(float));
+    const size_t choices = (size_t)spec->obs_size * sizeof(int64_t);
+    spec->lowest = copied(arena, spec->lowest, choices);
+    spec->highest = copied(arena, spec->highest, choices);
+    spec->offset = copied(arena, spec->offset, choices);
+    spec->widths = copied(arena, spec->widths, (size_t)spec->num_layers * sizeof(int32_t));
+    spec->nvec = copied(arena, spec->nvec, (size_t)spec->num_discrete * sizeof(int32_t));
+    spec->center = copied(arena, spec->center, reals * sizeof(float));
+    spec->scale = copied(arena, spec->scale, reals * sizeof(float));
+    spec->low_action = copied(arena, spec->low_action, reals * sizeof(float));
+    spec->high_action = copied(arena, spec->high_action, reals * sizeof(float));
+    spec->bounded = copied(arena, spec->bounded, reals);
+    net->log_std = carve_floats(arena, 2 * reals);
+    for (int32_t i = 0; i < net->num_layers; i++) {
+        PufLayer* layer = &net->layers[i];
+        if (layer->is_table) continue;
+        layer->panels = carve_floats(arena, (size_t)layer->in * (size_t)layer->out_stride);
+        layer->bias = carve_floats(arena, (size_t)layer->out_stride);
+        if (layer->needs_input_grad)
+            layer->back = carve_floats(arena, (size_t)layer->out * (size_t)layer->in_stride);
+    }
+}
+
+static PufCode check_spec(const PufNetworkSpec* spec) {
+    bool good = spec->obs_size >= 1 && spec->num_layers >= 1 &&
+                2 * spec->num_layers + 2 <= PUF_MAX_LAYERS &&
+                spec->num_discrete + spec->num_continuous >= 1 &&
+                spec->num_discrete <= PUF_MAX_ACTION_PARTS &&
+                spec->num_continuous <= PUF_MAX_ACTION_PARTS &&
+                (spec->activation == PUF_RELU || spec->activation == PUF_TANH) &&
+                (!spec->offset || spec->table_rows >= 1);
+    for (int32_t i = 0; good && i < spec->num_layers; i++)
+        good = spec->widths[i] >= 1 && spec->widths[i] <= 1 << 16;
+    int64_t logits = 0;
+    for (int32_t i = 0; good && i < spec->num_discrete; i++) {
+        good = spec->nvec[i] >= 1;
+        logits += spec->nvec[i];
+    }
+    return good && logits <= 1 << 20
+               ? PUF_OK
+               : puf_fail(PUF_BAD_ARGUMENT, "this network has sizes that cannot be");
+}
+
+static const size_t obs_sizes[] = {
+    [PUF_OBS_U8] = 1, [PUF_OBS_F32] = 4, [PUF_OBS_F64] = 8, [PUF_OBS_I32] = 4, [PUF_OBS_I64] = 8};
+
+PufNetwork* puf_network_create(const PufNetworkSpec* spec, const PufKernels* kernels) {
+    if (check_spec(spec)) return NULL;
+    PufNetwork plan = {.kernels = kernels, .spec = *spec, .num_branches = spec->separate ? 2 : 1};
+    int32_t num_logits = 0;
+    for (int32_t i = 0; i < spec->num_discrete; i++) num_logits += spec->nvec[i];
+    plan.num_outputs = num_logits + spec->num_continuous + 1;
+    plan.obs_bytes = (size_t)spec->obs_size * obs_sizes[spec->obs_type];
+    plan.x_stride = puf_padded(spec->obs_size);
+    lay_out(&plan);
+    PufNetwork counted = plan;
+    Arena arena = {0};
+    carve(&arena, sizeof(PufNetwork));
+    place(&counted, &arena);
+    arena.memory = aligned_alloc(64, arena.used);
+    if (!arena.memory) {
+        puf_fail(PUF_NO_MEMORY, "cannot allocate %zu bytes for a network", arena.used);
+        return NULL;
+    }
+    memset(arena.memory, 0, arena.used);
+    arena.used = 0;
+    PufNetwork* net = carve(&arena, sizeof(PufNetwork));
+    *net = plan;
+    place(net, &arena);
+    net->head = (PufActionHead){.num_discrete = spec->num_discrete,
+                                .num_continuous = spec->num_continuous,
+                                .num_logits = num_logits,
+                                .nvec = net->spec.nvec,
+                                .squash = spec->squash,
+                                .log_std = net->log_std,
+                                .std = net->log_std + spec->num_continuous,
+                                .center = net->spec.center,
+                                .scale = net->spec.scale,
+                                .low = net->spec.low_action,
+                                .high = net->spec.high_action,
+                                .bounded = net->spec.bounded};
+    return net;
+}
+
+void puf_network_destroy(PufNetwork* network) { free(network); }
+
+static void place_workspace(const PufNetwork* net, PufWorkspace* work, Arena* arena) {
+    const size_t tile = PUF_TILE, outputs = (size_t)net->num_outputs;
+    const size_t choices = (size_t)net->head.num_discrete, reals = (size_t)net->head.num_continuous;
+    work->x = carve_floats(arena, tile * (size_t)net->x_stride);
+    if (net->spec.offset)
+        work->rows_of_table = carve(arena, tile * (size_t)net->spec.obs_size * sizeof(int32_t));
+    for (int32_t i = 0; i < net->num_layers; i++)
+        work->hidden[i] = carve_floats(arena, tile * (size_t)net->layers[i].out_stride);
+    for (int32_t i = 0; i < 2; i++)
+        work->slopes[i] = carve_floats(arena, tile * (size_t)net->widest);
+    work->head_slopes = carve_floats(arena, tile * (size_t)puf_padded(net->num_outputs));
+    work->legal = carve(arena, tile * (size_t)puf_network_mask_width(net) * sizeof(int32_t));
+    PufColumns* steps = &work->steps;
+    steps->outputs = carve_floats(arena, outputs * tile);
+    steps->gradients = carve_floats(arena, outputs * tile);
+    steps->entropies = carve_floats(arena, choices * tile);
+    steps->choices = carve(arena, choices * tile * sizeof(int32_t));
+    steps->reals = carve_floats(arena, reals * tile);
+    steps->env_reals = carve_floats(arena, reals * tile);
+    steps->uniforms = carve_floats(arena, (choices + 2 * reals) * tile);
+    steps->old_logprobs = carve_floats(arena, tile);
+    steps->old_values = carve_floats(arena, tile);
+    steps->advantages = carve_floats(arena, tile);
+    steps->returns = carve_floats(arena, tile);
+    steps->weights = carve_floats(arena, tile);
+    steps->present = carve(arena, tile * sizeof(int32_t));
+    steps->logprobs = carve_floats(arena, tile);
+}
+
+PufWorkspace* puf_workspace_create(const PufNetwork* network) {
+    PufWorkspace counted = {0};
+    Arena arena = {0};
+    carve(&arena, sizeof(PufWorkspace));
+    place_workspace(network, &counted, &arena);
+    arena.memory = aligned_alloc(64, arena.used);
+    if (!arena.memory) {
+        puf_fail(PUF_NO_MEMORY, "cannot allocate %zu bytes for a workspace", arena.used);
+        return NULL;
+    }
+    memset(arena.memory, 0, arena.used);
+    arena.used = 0;
+    PufWorkspace* work = carve(&arena, sizeof(PufWorkspace));
+    place_workspace(network, work, &arena);
+    return work;
+}
+
+void puf_workspace_destroy(PufWorkspace* work) { free(work); }
+
+// ---- Parameters ---------------------------------------------------------------------------------
+
+static void pack_weight(const PufNetwork* net, const PufParam* param, int32_t first, int32_t last) {
+    const PufLayer* layer = &net->layers[param->layer];
+    const int32_t lanes = net->kernels->lanes, in = layer->in;
+    for (int32_t row = first; row < last; row++) {
+        const float* w = param->value + (size_t)row * (size_t)in;
+        const int32_t out = param->first_row + row;
+        float* to = layer->panels + puf_panel_at(lanes, in, layer->out, 0, out);
+        const size_t step = in > 1 ? puf_panel_at(lanes, in, layer->out, 1, out) -
+                                         puf_panel_at(lanes, in, layer->out, 0, out)
+                                   : 0;
+        for (int32_t k = 0; k < in; k++, to += step) *to = w[k];
+        if (!layer->back) continue;
+        for (int32_t k = 0; k < in; k += 2 * lanes) {
+            const int32_t width = in - k < 2 * lanes ? in - k : 2 * lanes;
+            memcpy(layer->back + puf_panel_at(lanes, layer->out, in, out, k), w + k,
+                   (size_t)width * sizeof(float));
+        }
+    }
+}
+
+void puf_network_pack_rows(PufNetwork* net, int32_t index, int32_t first, int32_t last) {
+    const PufParam* param = &net->params[index];
+    PufLayer* layer = param->layer < 0 ? NULL : &net->layers[param->layer];
+    switch (param->kind) {
+        case PUF_WEIGHT:
+            pack_weight(net, param, first, last);
+            break;
+        case PUF_BIAS:
+            memcpy(layer->bias + param->first_row + first, param->value + first,
+                   (size_t)(last - first) * sizeof(float));
+            break;
+        case PUF_TABLE:
+            layer->table = param->value;
+            break;
+        case PUF_LOG_STD:
+            for (int32_t i = first; i < last; i++) {
+                net->log_std[i] = param->value[i];
+                net->log_std[net->spec.num_continuous + i] = expf(param->value[i]);
+            }
+            break;
+    }
+}
+
+void puf_network_pack(PufNetwork* net) {
+    for (int32_t i = 0; i < net->num_params; i++)
+        puf_network_pack_rows(net, i, 0, net->params[i].rows);
+}
+
+static void join_turned(const PufNetwork* net, const PufParam* param, int32_t first, int32_t last,
+                        int32_t num_partials, const float* partials, float* joined) {
+    enum { ROWS = 64 };
+    const PufLayer* layer = &net->layers[param->layer];
+    const size_t cols = (size_t)param->cols;
+    float sums[ROWS];
+    for (int32_t row = first; row < last; row += ROWS) {
+        const int32_t count = last - row < ROWS ? last - row : ROWS;
+        for (size_t col = 0; col < cols; col++) {
+            const float* from = partials + layer->grad_at + col * (size_t)layer->out_stride +
+                                (size_t)(param->first_row + row);
+            net->kernels->sum_parts(count, num_partials, from, net->partial_floats, sums);
+            for (int32_t i = 0; i < count; i++) joined[(size_t)(row + i) * cols + col] = sums[i];
+        }
+    }
+}
+
+double puf_network_join(const PufNetwork* net, int32_t index, int32_t first, int32_t last,
+                        int32_t num_partials, const float* partials, float* joined) {
+    const PufParam* param = &net->params[index];
+    const PufLayer* layer = param->layer < 0 ? NULL : &net->layers[param->layer];
+    const size_t cols = (size_t)param->cols, stride = net->partial_floats;
+    float* out = joined + param->grad_at;
+    const float* from = NULL;
+    size_t row_step = 0;
+    switch (param->kind) {
+        case PUF_WEIGHT:
+            if (layer->by_input) {
+                join_turned(net, param, first, last, num_partials, partials, out);
+                break;
+            }
+            row_step = (size_t)layer->in_stride;
+            from = partials + layer->grad_at + (size_t)param->first_row * row_step;
+            break;
+        case PUF_TABLE:
+            row_step = (size_t)layer->out_stride;
+            from = partials + layer->grad_at;
+            break;
+        case PUF_BIAS:
+            net->kernels->sum_parts(last - first, num_partials,
+                                    partials + layer->bias_at + param->first_row + first, stride,
+                                    out + first);
+            break;
+        case PUF_LOG_STD:
+            net->kernels->sum_parts(last - first, num_partials,
+                                    partials + net->log_std_at + (size_t)first, stride,
+                                    out + first);
+            break;
+    }
+    for (int32_t row = first; from && row < last; row++)
+        net->kernels->sum_parts((int32_t)cols, num_partials, from + (size_t)row * row_step, stride,
+                                out + (size_t)row * cols);
+    return net->kernels->sum_squares((int32_t)((size_t)(last - first) * cols),
+                                     out + (size_t)first * cols);
+}
+
+// ---- Forwards -----------------------------------------------------------------------------------
+
+static double number_at(PufObsType type, const uint8_t* from, int32_t index) {
+    const uint8_t* at = from + (size_t)index * obs_sizes[type];
+    switch (type) {
+        case PUF_OBS_U8:
+            return *at;
+        case PUF_OBS_F32: {
+            float value;
+            memcpy(&value, at, sizeof value);
+            return (double)value;
+        }
+        case PUF_OBS_F64: {
+            double value;
+            memcpy(&value, at, sizeof value);
+            return value;
+        }
+        case PUF_OBS_I32: {
+            int32_t value;
+            memcpy(&value, at, sizeof value);
+            return value;
+        }
+        case PUF_OBS_I64: {
+            int64_t value;
+            memcpy(&value, at, sizeof value);
+            return (double)value;
+        }
+    }
+    return 0;
+}
+
+void puf_network_read(const PufNetwork* net, PufWorkspace* work, int32_t row,
+                      const uint8_t* observation) {
+    const PufNetworkSpec* spec = &net->spec;
+    const int32_t size = spec->obs_size;
+    if (spec->offset) {
+        int32_t* chosen = work->rows_of_table + (size_t)row * (size_t)size;
+        for (int32_t i = 0; i < size; i++) {
+            int64_t value = (int64_t)number_at(spec->obs_type, observation, i);
+            if (value < spec->lowest[i]) value = spec->lowest[i];
+            if (value > spec->highest[i]) value = spec->highest[i];
+            chosen[i] = (int32_t)(value + spec->offset[i]);
+        }
+        return;
+    }
+    float* x = work->x + (size_t)row * (size_t)net->x_stride;
+    if (spec->obs_type == PUF_OBS_F32 && !spec->factor) {
+        memcpy(x, observation, net->obs_bytes);
+    } else if (spec->obs_type == PUF_OBS_U8) {
+        static const float zero = 0.0f, one = 1.0f;
+        net->kernels->scale_bytes(size, observation, spec->low ? spec->low : &zero,
+                                  spec->factor ? spec->factor : &one,
+                                  !spec->factor || spec->uniform, x);
+    } else {
+        for (int32_t i = 0; i < size; i++) {
+            x[i] = (float)number_at(spec->obs_type, observation, i);
+            const int32_t at = spec->uniform ? 0 : i;
+            if (spec->factor) x[i] = (x[i] - spec->low[at]) * spec->factor[at];
+        }
+    }
+}
+
+void puf_network_read_mask(const PufNetwork* net, PufWorkspace* work, int32_t row,
+                           const uint8_t* legal) {
+    const int32_t width = puf_network_mask_width(net);
+    for (int32_t i = 0; i < width; i++) work->legal[i * PUF_TILE + row] = -(int32_t)(legal[i] != 0);
+}
+
+static void look_up(const PufNetwork* net, const PufLayer* layer, PufWorkspace* work, int32_t rows,
+                    float* y) {
+    const int32_t size = net->spec.obs_size;
+    const size_t out = (size_t)layer->out;
+    for (int32_t row = 0; row < rows; row++) {
+        const int32_t* chosen = work->rows_of_table + (size_t)row * (size_t)size;
+        float* to = y + (size_t)row * (size_t)layer->out_stride;
+        memcpy(to, layer->table + (size_t)chosen[0] * out, out * sizeof(float));
+        for (int32_t i = 1; i < size; i++) {
+            const float* from = layer->table + (size_t)chosen[i] * out;
+            for (size_t k = 0; k < out; k++) to[k] += from[k];
+        }
+    }
+}
+
+static void forward_layer(const PufNetwork* net, PufWorkspace* work, int32_t index, int32_t rows,
+                          const float* x, int32_t x_stride) {
+    const PufLayer* layer = &net->layers[index];
+    PufProduct product = {.rows = rows,
+                          .in = layer->in,
+                          .out = layer->out,
+                          .x = x,
+                          .x_stride = x_stride,
+                          .panels = layer->panels,
+                          .bias = layer->bias,
+                          .finish = layer->finish,
+                          .y = work->hidden[index],
+                          .y_stride = layer->out_stride};
+    if (layer->is_table) {
+        look_up(net, layer, work, rows, product.y);
+        product.in = 0;
+        product.add = true;
+    }
+    net->kernels->product(&product);
+}
+
+// The layer that a head reads.
+static int32_t features_of(const PufNetwork* net, int32_t head) {
+    return (head + 1) * net->spec.num_layers - 1;
+}
+
+void puf_network_forward(const PufNetwork* net, PufWorkspace* work, int32_t rows) {
+    const int32_t depth = net->spec.num_layers;
+    for (int32_t branch = 0; branch < net->num_branches; branch++)
+        for (int32_t i = 0; i < depth; i++) {
+            const int32_t index = branch * depth + i;
+            const bool is_first = i == 0;
+            forward_layer(net, work, index, rows, is_first ? work->x : work->hidden[index - 1],
+                          is_first ? net->x_stride : net->layers[index - 1].out_stride);
+        }
+    float* column = work->steps.outputs;
+    for (int32_t head = 0; head < net->num_heads; head++) {
+        const int32_t index = net->first_head + head, from = features_of(net, head);
+        forward_layer(net, work, index, rows, work->hidden[from], net->layers[from].out_stride);
+        const PufLayer* layer = &net->layers[index];
+        for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
+            for (int32_t row = 0; row < rows; row++)
+                column[row] = work->hidden[index][(size_t)row * (size_t)layer->out_stride + i];
+    }
+    work->steps.rows = rows;
+}
+
+// ---- Backwards ----------------------------------------------------------------------------------
+
+static void add_to_table(const PufNetwork* net, const PufLayer* layer, const PufWorkspace* work,
+                         int32_t rows, const float* slopes, float* grad) {
+    const int32_t size = net->spec.obs_size;
+    const size_t stride = (size_t)layer->out_stride;
+    for (int32_t row = 0; row < rows; row++)
+        for (int32_t i = 0; i < size; i++) {
+            const int32_t chosen = work->rows_of_table[(size_t)row * (size_t)size + (size_t)i];
+            float* to = grad + (size_t)chosen * stride;
+            const float* from = slopes + (size_t)row * stride;
+            for (int32_t k = 0; k < layer->out; k++) to[k] += from[k];
+        }
+}
+
+// Adds what a layer's slopes, those of its sums before the activation, give its parameters.
+static void backward_params(const PufNetwork* net, const PufWorkspace* work, int32_t index,
+                            int32_t rows, const float* x, int32_t x_stride, const float* slopes,
+                            float* partial, bool first) {
+    const PufLayer* layer = &net->layers[index];
+    const PufKernels* kernels = net->kernels;
+    float* grad = partial + layer->grad_at;
+    if (layer->is_table) {
+        if (first) memset(grad, 0, (size_t)layer->in * (size_t)layer->out_stride * sizeof(float));
+        add_to_table(net, layer, work, rows, slopes, grad);
+        return;
+    }
+    if (layer->by_input)
+        kernels->outer(rows, layer->in, layer->out, x, x_stride, slopes, layer->out_stride, grad,
+                       layer->out_stride, first);
+    else
+        kernels->outer(rows, layer->out, layer->in, slopes, layer->out_stride, x, x_stride, grad,
+                       layer->in_stride, first);
+    kernels->column_sums(rows, layer->out, slopes, layer->out_stride, partial + layer->bias_at,
+                         first);
+}
+
+void puf_network_backward(const PufNetwork* net, PufWorkspace* work, int32_t rows, float* partial,
+                          bool first) {
+    const int32_t depth = net->spec.num_layers;
+    const float* column = work->steps.gradients;
+    for (int32_t head = 0; head < net->num_heads; head++) {
+        int32_t index = net->first_head + head;
+        const PufLayer* layer = &net->layers[index];
+        for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
+            for (int32_t row = 0; row < rows; row++)
+                work->head_slopes[(size_t)row * (size_t)layer->out_stride + i] = column[row];
+        const float* slopes = work->head_slopes;
+        int32_t below = features_of(net, head);
+        for (;; index = below--) {
+            layer = &net->layers[index];
+            const bool is_first = index == head * depth;
+            const float* x = is_first ? work->x : work->hidden[below];
+            const int32_t x_stride = is_first ? net->x_stride : layer->in_stride;
+            backward_params(net, work, index, rows, x, x_stride, slopes, partial, first);
+            if (is_first) break;
+            float* next = slopes == work->slopes[0] ? work->slopes[1] : work->slopes[0];
+            const PufFinish finish =
+                net->layers[below].finish == PUF_RELU ? PUF_RELU_SLOPE : PUF_TANH_SLOPE;
+            net->kernels->product(&(PufProduct){.rows = rows,
+                                                .in = layer->out,
+                                                .out = layer->in,
+                                                .x = slopes,
+                                                .x_stride = layer->out_stride,
+                                                .panels = layer->back,
+                                                .finish = finish,
+                                                .of = x,
+                                                .y = next,
+                                                .y_stride = layer->in_stride});
+            slopes = next;
+        }
+    }
+}

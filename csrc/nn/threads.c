@@ -1,0 +1,141 @@
+// threads.c - see threads.h.
+//
+// A barrier is a count of arrivals and a phase. Who waits looks at the phase for a moment, since
+// phases are short, and then sleeps on it, so that a machine with fewer free cores than threads
+// goes on.
+#include "threads.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "puffer.h"
+#include "sync/waiting.h"
+
+enum { SPINS = 4000 };  // looks before sleeping: 50 to 150 us
+
+typedef struct {
+    _Alignas(64) atomic_int arrived;
+    _Alignas(64) atomic_uint phase;
+    _Alignas(64) atomic_int num_sleeping;
+} Barrier;
+
+typedef struct {
+    PufThreads* threads;
+    int32_t worker;
+    pthread_t thread;
+} Helper;
+
+struct PufThreads {
+    Barrier start, inner, end;
+    PufBody body;
+    void* context;
+    int32_t count, num_started;
+    int32_t active;  // threads in the body that runs: 1 in a fork
+    pid_t owner;
+    atomic_bool closing;
+    Helper helpers[];  // all workers but worker 0
+};
+
+static void sleep_while(Barrier* barrier, unsigned phase) {
+    atomic_fetch_add(&barrier->num_sleeping, 1);
+    while (atomic_load(&barrier->phase) == phase)
+        puf_sleep_on(&barrier->phase, phase, PUF_ANYONE, puf_now_ns() + 1000000000);
+    atomic_fetch_sub(&barrier->num_sleeping, 1);
+}
+
+static void meet(Barrier* barrier, int32_t count) {
+    const unsigned phase = atomic_load_explicit(&barrier->phase, memory_order_acquire);
+    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == count - 1) {
+        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+        atomic_store(&barrier->phase, phase + 1);  // before the look at who sleeps
+        if (atomic_load(&barrier->num_sleeping)) puf_wake(&barrier->phase, PUF_ANYONE);
+        return;
+    }
+    for (int32_t i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) return;
+        puf_pause();
+    }
+    sleep_while(barrier, phase);
+}
+
+static void* work(void* argument) {
+    Helper* self = argument;
+    PufThreads* threads = self->threads;
+    for (;;) {
+        meet(&threads->start, threads->count);
+        if (atomic_load_explicit(&threads->closing, memory_order_acquire)) return NULL;
+        threads->body(threads->context, self->worker);
+        meet(&threads->end, threads->count);
+    }
+}
+
+PufThreads* puf_threads_create(int32_t count) {
+    if (count < 1 || count > 1024) {
+        puf_fail(PUF_BAD_ARGUMENT, "threads must be in 1..1024, but got %d.", count);
+        return NULL;
+    }
+    size_t bytes = sizeof(PufThreads) + (size_t)count * sizeof(Helper);
+    PufThreads* threads = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!threads) {
+        puf_fail(PUF_NO_MEMORY, "cannot allocate %d threads", count);
+        return NULL;
+    }
+    memset(threads, 0, bytes);
+    threads->count = count;
+    threads->owner = getpid();
+    for (int32_t i = 1; i < count; i++) {
+        Helper* helper = &threads->helpers[threads->num_started];
+        *helper = (Helper){.threads = threads, .worker = i};
+        if (pthread_create(&helper->thread, NULL, work, helper)) {
+            // those that were started wait for `count` arrivals: let them have these
+            puf_fail(PUF_NO_THREAD, "cannot start thread %d of %d", i + 1, count);
+            atomic_store(&threads->closing, true);
+            for (int32_t j = threads->num_started; j < count; j++)
+                if (atomic_fetch_add(&threads->start.arrived, 1) == count - 1) {
+                    atomic_fetch_add(&threads->start.phase, 1);
+                    puf_wake(&threads->start.phase, PUF_ANYONE);
+                }
+            for (int32_t j = 0; j < threads->num_started; j++)
+                pthread_join(threads->helpers[j].thread, NULL);
+            free(threads);
+            return NULL;
+        }
+        threads->num_started++;
+    }
+    return threads;
+}
+
+int32_t puf_threads_count(const PufThreads* threads) {
+    return getpid() == threads->owner ? threads->count : 1;
+}
+
+void puf_threads_run(PufThreads* threads, PufBody body, void* context) {
+    threads->active = puf_threads_count(threads);
+    if (threads->active == 1) {
+        body(context, 0);
+        return;
+    }
+    threads->body = body;
+    threads->context = context;
+    meet(&threads->start, threads->count);
+    body(context, 0);
+    meet(&threads->end, threads->count);
+}
+
+void puf_threads_meet(PufThreads* threads) {
+    if (threads->active > 1) meet(&threads->inner, threads->active);
+}
+
+void puf_threads_destroy(PufThreads* threads) {
+    if (!threads) return;
+    if (puf_threads_count(threads) > 1) {
+        atomic_store_explicit(&threads->closing, true, memory_order_release);
+        meet(&threads->start, threads->count);
+        for (int32_t i = 0; i < threads->num_started; i++)
+            pthread_join(threads->helpers[i].thread, NULL);
+    }
+    free(threads);
+}

@@ -1,0 +1,357 @@
+// engine.cpp - binds the native engine (csrc/nn): its memory is that of the arrays it is given.
+#include "nn/engine.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/returns.h"
+#include "python/bindings.h"
+
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+template <typename T>
+using MaybeArray = std::optional<Array<T>>;
+
+template <typename T>
+T* data_of(MaybeArray<T>& array) {
+    return array ? array->data() : nullptr;
+}
+
+void check(PufCode code) {
+    if (code == PUF_OK) return;
+    if (code == PUF_NO_MEMORY) throw std::bad_alloc();
+    throw std::invalid_argument(puf_last_error());
+}
+
+void expect(const char* name, size_t got, size_t want) {
+    if (got != want)
+        throw std::invalid_argument(std::string(name) + " must have " + std::to_string(want) +
+                                    " numbers, but got " + std::to_string(got));
+}
+
+PufObsType obs_type(const std::string& name) {
+    if (name == "uint8" || name == "bool") return PUF_OBS_U8;
+    if (name == "float32") return PUF_OBS_F32;
+    if (name == "float64") return PUF_OBS_F64;
+    if (name == "int32") return PUF_OBS_I32;
+    if (name == "int64") return PUF_OBS_I64;
+    throw std::invalid_argument("observations of dtype " + name + " are not supported");
+}
+
+// Owns a PufEngine and keeps the arrays that it reads and writes alive.
+class Engine {
+ public:
+    Engine(int32_t num_threads, const std::string& obs_dtype, int32_t obs_size,
+           MaybeArray<const float> low, MaybeArray<const float> factor,
+           MaybeArray<const int64_t> lowest, MaybeArray<const int64_t> highest,
+           MaybeArray<const int64_t> offset, int32_t table_rows, const std::vector<int32_t>& widths,
+           const std::string& activation, bool separate, const std::vector<int32_t>& nvec,
+           bool squash, Array<const float> center, Array<const float> scale,
+           Array<const float> action_low, Array<const float> action_high,
+           Array<const uint8_t> bounded) {
+        PufNetworkSpec spec = {};
+        spec.obs_type = obs_type(obs_dtype);
+        spec.obs_size = obs_size;
+        spec.low = data_of(low), spec.factor = data_of(factor);
+        spec.uniform = factor && factor->size() == 1;
+        if (factor) {
+            expect("low", low ? low->size() : 0, factor->size());
+            if (!spec.uniform) expect("factor", factor->size(), (size_t)obs_size);
+        }
+        spec.lowest = data_of(lowest), spec.highest = data_of(highest);
+        spec.offset = data_of(offset);
+        if (offset) {
+            expect("offset", offset->size(), (size_t)obs_size);
+            expect("lowest", lowest ? lowest->size() : 0, (size_t)obs_size);
+            expect("highest", highest ? highest->size() : 0, (size_t)obs_size);
+            for (int32_t i = 0; i < obs_size; i++) {
+                const int64_t first = spec.lowest[i] + spec.offset[i];
+                const int64_t last = spec.highest[i] + spec.offset[i];
+                if (first < 0 || last < first || last >= table_rows)
+                    throw std::invalid_argument("categories must name rows of the table");
+            }
+        }
+        spec.table_rows = table_rows;
+        spec.num_layers = (int32_t)widths.size();
+        spec.widths = widths.data();
+        spec.activation = activation == "relu" ? PUF_RELU : PUF_TANH;
+        spec.separate = separate;
+        spec.num_discrete = (int32_t)nvec.size();
+        spec.num_continuous = (int32_t)center.size();
+        spec.nvec = nvec.data();
+        spec.squash = squash;
+        expect("scale", scale.size(), center.size());
+        expect("action_low", action_low.size(), center.size());
+        expect("action_high", action_high.size(), center.size());
+        expect("bounded", bounded.size(), center.size());
+        spec.center = center.data(), spec.scale = scale.data();
+        spec.low_action = action_low.data(), spec.high_action = action_high.data();
+        spec.bounded = bounded.data();
+        const PufKernels* kernels = puf_kernels();
+        if (!kernels) throw std::invalid_argument(puf_last_error());
+        engine_ = puf_engine_create(&spec, kernels, num_threads);
+        if (!engine_) throw std::invalid_argument(puf_last_error());
+    }
+    ~Engine() { puf_engine_destroy(engine_); }
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    std::string kernels() const { return engine_->network->kernels->name; }
+
+    // Parameters in the order of network.h, then Adam's moments of each; the latter may be missing
+    // if `pass` never steps.
+    void bind_params(const std::vector<Array<float>>& values,
+                     const std::vector<Array<float>>& means,
+                     const std::vector<Array<float>>& squares) {
+        PufNetwork* net = engine_->network;
+        const size_t count = (size_t)net->num_params;
+        expect("values", values.size(), count);
+        if (!means.empty() || !squares.empty()) {
+            expect("means", means.size(), count);
+            expect("squares", squares.size(), count);
+        }
+        for (size_t i = 0; i < count; i++) {
+            PufParam& param = net->params[i];
+            const size_t size = (size_t)param.rows * (size_t)param.cols;
+            expect("a parameter", values[i].size(), size);
+            if (!means.empty()) {
+                expect("a mean", means[i].size(), size);
+                expect("a square", squares[i].size(), size);
+            }
+        }
+        for (size_t i = 0; i < count; i++) {
+            PufParam& param = net->params[i];
+            param.value = values[i].data();
+            param.mean = means.empty() ? nullptr : means[i].data();
+            param.square = squares.empty() ? nullptr : squares[i].data();
+        }
+        params_ = values, means_ = means, squares_ = squares;
+    }
+
+    void pack() {
+        need_params();
+        puf_network_pack(engine_->network);
+    }
+
+    void bind_rollout(int32_t num_slots, AnyArray observations, AnyArray actions,
+                      MaybeArray<uint8_t> action_masks, Array<float> logprobs, Array<float> values,
+                      Array<float> rewards, Array<float> final_values, Array<uint8_t> terminals,
+                      Array<uint8_t> truncations, Array<uint8_t> resets, Array<uint8_t> masks,
+                      Array<float> bootstrap) {
+        const PufNetwork* net = engine_->network;
+        if (values.ndim() != 2 || num_slots < 1 || values.shape(0) % (size_t)num_slots)
+            throw std::invalid_argument("values must be [stretches * slots, horizon]");
+        const size_t cells = values.size();
+        const size_t words = (size_t)(net->head.num_discrete + net->head.num_continuous);
+        expect("observations", observations.nbytes(), cells * net->obs_bytes);
+        expect("actions", actions.nbytes(), cells * words * 4);
+        if (action_masks)
+            expect("action_masks", action_masks->size(),
+                   cells * (size_t)puf_network_mask_width(net));
+        expect("logprobs", logprobs.size(), cells);
+        expect("rewards", rewards.size(), cells);
+        expect("final_values", final_values.size(), cells);
+        expect("terminals", terminals.size(), cells);
+        expect("truncations", truncations.size(), cells);
+        expect("resets", resets.size(), cells);
+        expect("masks", masks.size(), cells);
+        expect("bootstrap", bootstrap.size(), values.shape(0));
+        rollout_ = PufRollout{};
+        rollout_.segments = (int32_t)values.shape(0);
+        rollout_.horizon = (int32_t)values.shape(1);
+        rollout_.num_slots = num_slots;
+        rollout_.observations = (uint8_t*)observations.data();
+        rollout_.actions = (int32_t*)actions.data();
+        rollout_.action_masks = data_of(action_masks);
+        rollout_.logprobs = logprobs.data(), rollout_.values = values.data();
+        rollout_.rewards = rewards.data(), rollout_.final_values = final_values.data();
+        rollout_.terminals = terminals.data(), rollout_.truncations = truncations.data();
+        rollout_.resets = resets.data(), rollout_.masks = masks.data();
+        rollout_.bootstrap = bootstrap.data();
+        kept_ = nb::make_tuple(observations, actions, action_masks, logprobs, values, rewards,
+                               final_values, terminals, truncations, resets, masks, bootstrap);
+    }
+
+    // Fills the rollout from a vector of C envs; returns whether every slot was present throughout.
+    bool collect(nb::capsule vec, Array<uint8_t> resets, uint64_t key, uint64_t first_slot) {
+        need_params();
+        need_rollout();
+        expect("resets", resets.size(), (size_t)rollout_.num_slots);
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_engine_collect(engine_, (PufVec*)vec.data("PufVec"), &rollout_,
+                                      resets.data(), key, first_slot);
+        }
+        check(code);
+        return rollout_.all_present;
+    }
+
+    // One step of any slots; see PufAct. Without `actions`, values alone.
+    void act(AnyArray observations, MaybeArray<const uint8_t> action_masks, uint64_t key,
+             uint64_t first_slot, uint64_t counter, std::optional<AnyArray> actions,
+             std::optional<AnyArray> env_actions, MaybeArray<float> logprobs, Array<float> values) {
+        need_params();
+        const PufNetwork* net = engine_->network;
+        const size_t rows = values.size();
+        const size_t words = (size_t)(net->head.num_discrete + net->head.num_continuous);
+        expect("observations", observations.nbytes(), rows * net->obs_bytes);
+        if (action_masks)
+            expect("action_masks", action_masks->size(),
+                   rows * (size_t)puf_network_mask_width(net));
+        PufAct act = {};
+        if (actions) {
+            expect("actions", actions->nbytes(), rows * words * 4);
+            expect("env_actions", env_actions ? env_actions->nbytes() : 0, rows * words * 4);
+            expect("logprobs", logprobs ? logprobs->size() : 0, rows);
+            act.actions = (int32_t*)actions->data();
+            act.env_actions = (int32_t*)env_actions->data();
+            act.logprobs = logprobs->data();
+        }
+        act.rows = (int32_t)rows;
+        act.observations = (const uint8_t*)observations.data();
+        act.action_masks = data_of(action_masks);
+        act.key = key, act.first_slot = first_slot, act.counter = counter;
+        act.values = values.data();
+        nb::gil_scoped_release release;
+        puf_engine_act(engine_, &act);
+    }
+
+    // One pass over the rollout; see PufPass. Returns nothing: `numbers` is [minibatches, 7].
+    void pass(Array<const float> advantages, Array<const float> returns, Array<const int64_t> order,
+              Array<const int64_t> splits, MaybeArray<const float> weights, bool by_step,
+              bool all_present, float clip_coef, float vf_coef, float ent_coef, float vf_clip_coef,
+              bool norm_adv, float adv_floor, float max_grad_norm, float learning_rate, float beta1,
+              float beta2, float eps, MaybeArray<float> num_steps, Array<float> numbers) {
+        need_params();
+        need_rollout();
+        const size_t cells = (size_t)rollout_.segments * (size_t)rollout_.horizon;
+        const int64_t units = by_step ? (int64_t)cells : rollout_.segments;
+        expect("advantages", advantages.size(), cells);
+        expect("returns", returns.size(), cells);
+        if (weights) expect("weights", weights->size(), order.size());
+        if (splits.size() < 2) throw std::invalid_argument("splits must have two numbers or more");
+        const size_t count = splits.size() - 1;
+        expect("numbers", numbers.size(), count * (PUF_NUM_LOSSES + 1));
+        for (size_t i = 0; i < count; i++)
+            if (splits.data()[i] < 0 || splits.data()[i] > splits.data()[i + 1] ||
+                splits.data()[i + 1] > (int64_t)order.size())
+                throw std::invalid_argument("splits must rise within the order");
+        for (size_t i = 0; i < order.size(); i++)
+            if (order.data()[i] < 0 || order.data()[i] >= units)
+                throw std::invalid_argument("order must name units of the rollout");
+        if (num_steps && !engine_->network->params[0].mean)
+            throw std::invalid_argument("moments must be bound before a step");
+        rollout_.all_present = all_present;
+        PufPass pass = {};
+        pass.rollout = &rollout_;
+        pass.advantages = advantages.data(), pass.returns = returns.data();
+        pass.order = order.data(), pass.splits = splits.data(), pass.weights = data_of(weights);
+        pass.num_minibatches = (int32_t)count;
+        pass.by_step = by_step;
+        pass.loss = {clip_coef, vf_coef, ent_coef, vf_clip_coef, 0};
+        pass.norm_adv = norm_adv, pass.adv_floor = adv_floor;
+        pass.max_grad_norm = max_grad_norm;
+        pass.step = num_steps.has_value();
+        pass.adam = {learning_rate, beta1, beta2, eps, 0, 0, 0};
+        pass.num_steps = data_of(num_steps);
+        pass.numbers = numbers.data();
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_engine_pass(engine_, &pass);
+        }
+        check(code);
+    }
+
+    // Copies the gradient of the last minibatch of a pass that did not step.
+    void gradient(int32_t index, Array<float> out) {
+        const PufNetwork* net = engine_->network;
+        if (index < 0 || index >= net->num_params) throw std::invalid_argument("no such parameter");
+        const PufParam& param = net->params[index];
+        expect("out", out.size(), (size_t)param.rows * (size_t)param.cols);
+        memcpy(out.data(), engine_->joined + param.grad_at, out.nbytes());
+    }
+
+    // Log-probabilities [segments, horizon] of the rollout's actions.
+    void logprobs(Array<float> out) {
+        need_params();
+        need_rollout();
+        expect("out", out.size(), (size_t)rollout_.segments * (size_t)rollout_.horizon);
+        nb::gil_scoped_release release;
+        puf_engine_logprobs(engine_, &rollout_, out.data());
+    }
+
+ private:
+    void need_params() const {
+        if (params_.empty()) throw std::invalid_argument("bind_params comes first");
+    }
+    void need_rollout() const {
+        if (!rollout_.observations) throw std::invalid_argument("bind_rollout comes first");
+    }
+
+    PufEngine* engine_ = nullptr;
+    PufRollout rollout_ = {};
+    std::vector<Array<float>> params_, means_, squares_;
+    nb::object kept_;
+};
+
+nb::tuple as_tuple(const PufMoments& moments) {
+    return nb::make_tuple(moments.count, moments.mean, moments.variance);
+}
+
+nb::tuple return_moments(Array<const float> rewards, Array<const uint8_t> ends,
+                         MaybeArray<const uint8_t> masks, float gamma, Array<float> running) {
+    if (rewards.ndim() != 2) throw std::invalid_argument("rewards must be [slots, horizon]");
+    expect("ends", ends.size(), rewards.size());
+    if (masks) expect("masks", masks->size(), rewards.size());
+    expect("running", running.size(), rewards.shape(0));
+    std::vector<float> scratch(rewards.size());
+    return as_tuple(puf_return_moments((int32_t)rewards.shape(0), (int32_t)rewards.shape(1),
+                                       rewards.data(), ends.data(), data_of(masks), gamma,
+                                       running.data(), scratch.data()));
+}
+
+nb::tuple moments(Array<const float> x, MaybeArray<const uint8_t> masks) {
+    if (masks) expect("masks", masks->size(), x.size());
+    return as_tuple(puf_moments((int64_t)x.size(), x.data(), data_of(masks)));
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+    module.def("return_moments", &return_moments, "rewards"_a, "ends"_a, "masks"_a.none(),
+               "gamma"_a, "running"_a);
+    module.def("moments", &moments, "x"_a, "masks"_a.none());
+    nb::class_<Engine>(module, "Engine")
+        .def(nb::init<int32_t, const std::string&, int32_t, MaybeArray<const float>,
+                      MaybeArray<const float>, MaybeArray<const int64_t>, MaybeArray<const int64_t>,
+                      MaybeArray<const int64_t>, int32_t, const std::vector<int32_t>&,
+                      const std::string&, bool, const std::vector<int32_t>&, bool,
+                      Array<const float>, Array<const float>, Array<const float>,
+                      Array<const float>, Array<const uint8_t>>(),
+             "num_threads"_a, "obs_dtype"_a, "obs_size"_a, "low"_a.none(), "factor"_a.none(),
+             "lowest"_a.none(), "highest"_a.none(), "offset"_a.none(), "table_rows"_a, "widths"_a,
+             "activation"_a, "separate"_a, "nvec"_a, "squash"_a, "center"_a, "scale"_a,
+             "action_low"_a, "action_high"_a, "bounded"_a)
+        .def("kernels", &Engine::kernels)
+        .def("bind_params", &Engine::bind_params, "values"_a, "means"_a, "squares"_a)
+        .def("pack", &Engine::pack)
+        .def("bind_rollout", &Engine::bind_rollout, "num_slots"_a, "observations"_a, "actions"_a,
+             "action_masks"_a.none(), "logprobs"_a, "values"_a, "rewards"_a, "final_values"_a,
+             "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a)
+        .def("collect", &Engine::collect, "vec"_a, "resets"_a, "key"_a, "first_slot"_a)
+        .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "key"_a,
+             "first_slot"_a, "counter"_a, "actions"_a.none(), "env_actions"_a.none(),
+             "logprobs"_a.none(), "values"_a)
+        .def("pass_", &Engine::pass, "advantages"_a, "returns"_a, "order"_a, "splits"_a,
+             "weights"_a.none(), "by_step"_a, "all_present"_a, "clip_coef"_a, "vf_coef"_a,
+             "ent_coef"_a, "vf_clip_coef"_a, "norm_adv"_a, "adv_floor"_a, "max_grad_norm"_a,
+             "learning_rate"_a, "beta1"_a, "beta2"_a, "eps"_a, "num_steps"_a.none(), "numbers"_a)
+        .def("gradient", &Engine::gradient, "index"_a, "out"_a)
+        .def("logprobs", &Engine::logprobs, "out"_a);
+}

@@ -1,0 +1,435 @@
+"""The native engine beside the torch engine: equal updates and rules, random numbers of its own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pufferlib
+from pufferlib.errors import UsageError
+from pufferlib.models import make_policy
+from pufferlib.training.native_engine import NativeEngine
+from pufferlib.training.trainer import PuffeRL
+
+SMALL: dict[str, Any] = {
+    "batch_size": 1024,
+    "minibatch_size": 512,
+    "n_epochs": 2,
+    "learning_rate": 0.003,
+    "dashboard": "off",
+    "total_timesteps": 100_000,
+}
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Any spaces: random observations, a reward for even sums, episodes of 7 steps."""
+
+    def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.tick = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        reward = float(np.sum(np.asarray(action, dtype=np.float64)) % 2)
+        is_cut = self.tick % 14 == 7
+        is_over = self.tick >= 14
+        return self.observation_space.sample(), reward, is_over, is_cut and not is_over, {}
+
+
+def emulated(observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> Any:
+    return pufferlib.emulate(lambda: Toy(observation, action), num_envs=8, backend="serial")
+
+
+def box(*shape: int, low: float = -1, high: float = 1, dtype: Any = np.float32) -> Any:
+    return gymnasium.spaces.Box(low, high, shape, dtype)
+
+
+def pair(make_env: Any, policy: dict[str, Any], **options: Any) -> tuple[PuffeRL, PuffeRL]:
+    """Return a torch and a native run with equal weights and equal rollouts."""
+    runs = []
+    first_policy: nn.Module | None = None
+    for engine in ("torch", "native"):
+        env = make_env()
+        if first_policy is None:
+            torch.manual_seed(3)
+            first_policy = make_policy(env, **policy)
+            with torch.no_grad():  # the small start of heads would hide what logits do
+                for parameter in first_policy.parameters():
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+        own = copy.deepcopy(first_policy)
+        runs.append(PuffeRL(env, own, **{**SMALL, **options}, engine=engine))
+    torch_run, native_run = runs
+    torch_run.evaluate()
+    native_run.evaluate()  # takes what stands in for a rollout; its contents are replaced
+    for name, part in vars(torch_run.engine.rollout).items():
+        if isinstance(part, torch.Tensor):
+            getattr(native_run.engine.rollout, name).copy_(part)
+    native_run.engine.rollout.all_present = torch_run.engine.rollout.all_present
+    return torch_run, native_run
+
+
+def assert_trains_alike(runs: tuple[PuffeRL, PuffeRL], tolerance: float = 1e-5) -> None:
+    torch_run, native_run = runs
+    assert (torch_run.engine.name, native_run.engine.name) == ("torch", "native")
+    expected, got = torch_run.train(), native_run.train()
+    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "grad_norm"):
+        assert got[name] == pytest.approx(expected[name], rel=2e-4, abs=2e-5), name
+    assert got["updates"] == expected["updates"]
+    pairs = zip(torch_run.policy.named_parameters(), native_run.policy.parameters(), strict=True)
+    for (name, theirs), ours in pairs:
+        error = (theirs - ours).abs().max() / theirs.abs().max()
+        assert error < tolerance, f"{name}: {error}"
+    for run in runs:
+        run.close()
+        run.env.close()
+
+
+NETWORKS = {
+    "shared": {"separate": False, "activation": "relu"},
+    "separate": {"separate": True, "activation": "tanh"},
+    "deep": {"separate": False, "activation": "tanh", "num_layers": 4, "hidden_size": 37},
+    "one layer": {"separate": True, "activation": "relu", "num_layers": 1, "hidden_size": 130},
+}
+ENVS = {
+    "cartpole": lambda: pufferlib.make("cartpole", 32),
+    "action masks": lambda: pufferlib.make("masked", 32),
+    "agents": lambda: pufferlib.make("multiagent", 32),
+    "Box": lambda: pufferlib.make("continuous", 32),
+    "both kinds": lambda: pufferlib.make("hybrid", 32),
+    "uint8": lambda: pufferlib.make("snake", 4),
+    "MultiDiscrete": lambda: emulated(box(3), gymnasium.spaces.MultiDiscrete([2, 5, 3])),
+    "MultiBinary": lambda: emulated(box(3), gymnasium.spaces.MultiBinary(4)),
+    "categories": lambda: emulated(
+        gymnasium.spaces.MultiDiscrete([3, 9]), gymnasium.spaces.Discrete(4, start=2)
+    ),
+    "one category": lambda: emulated(gymnasium.spaces.Discrete(11), box(2, low=-3, high=5)),
+    "own bounds": lambda: emulated(
+        gymnasium.spaces.Box(
+            np.array([0, -20], np.int32), np.array([9, 300], np.int32), dtype=np.int32
+        ),
+        gymnasium.spaces.Discrete(3),
+    ),
+    "doubles": lambda: emulated(box(2, 3, dtype=np.float64), gymnasium.spaces.Discrete(2)),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "value clipping": {"vf_clip_coef": 0.1},
+    "no normalisation": {"norm_adv": False, "norm_reward": False},
+    "no gradient clipping": {"max_grad_norm": None},
+    "entropy and clip": {"ent_coef": 0.3, "clip_coef": 0.02},
+    "steps": {"shuffle": "steps"},
+    "segments": {"shuffle": "segments", "num_steps": 16},
+    "gradient accumulation": {"gradient_accumulation": 4},
+    "priorities": {"prio_alpha": 0.7},
+    "V-trace": {"vtrace": True},
+    "V-trace of stretches": {"vtrace": True, "num_steps": 8},
+    "replay ratio": {"replay_ratio": 1.5, "minibatch_size": 256},
+    "target KL": {"target_kl": 1e-6, "n_epochs": 4},
+    "Muon": {"optimizer": "muon"},
+    "schedules": {"clip_coef_final": 0.0, "ent_coef_final": 0.1},
+    "normalised observations": {"norm_obs": True},
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("env", ENVS)
+def test_updates_equal_those_of_torch(env: str, network: str) -> None:
+    assert_trains_alike(pair(ENVS[env], NETWORKS[network]))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("env", ["cartpole", "agents"])
+def test_options_mean_the_same_as_in_torch(env: str, options: str) -> None:
+    tolerance = 1e-4 if options == "Muon" else 1e-5
+    assert_trains_alike(pair(ENVS[env], NETWORKS["shared"], **OPTIONS[options]), tolerance)
+
+
+@pytest.mark.parametrize("env", ["Box", "both kinds", "one category"])
+def test_squashed_actions_train_as_in_torch(env: str) -> None:
+    assert_trains_alike(pair(ENVS[env], {**NETWORKS["shared"], "squash": True}))
+
+
+# ---- Rollouts ------------------------------------------------------------------------------------
+
+
+def native_run(env: Any, policy: dict[str, Any] | None = None, **options: Any) -> PuffeRL:
+    torch.manual_seed(5)
+    module = make_policy(env, **(policy or NETWORKS["shared"]))
+    return PuffeRL(env, module, **{**SMALL, **options}, engine="native")
+
+
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("env", ENVS)
+def test_rollouts_store_what_the_policy_says_of_them(env: str, squash: bool) -> None:
+    with ENVS[env]() as vecenv, native_run(vecenv, {"squash": squash}) as run:
+        run.evaluate()
+        rollout, engine = run.engine.rollout, run.engine
+        assert isinstance(engine, NativeEngine)
+        from pufferlib.training.minibatches import take
+
+        every = torch.arange(len(rollout.values))
+        with torch.no_grad():
+            part = take(rollout, every, rollout.values, rollout.values, None)
+            logprobs, _, values = engine.outputs(part)
+        seen = rollout.masks.flatten()
+        torch.testing.assert_close(
+            rollout.logprobs.flatten()[seen], logprobs[seen], rtol=1e-4, atol=2e-5
+        )
+        torch.testing.assert_close(
+            rollout.values.flatten()[seen], values[seen], rtol=1e-4, atol=2e-5
+        )
+        if rollout.num_stretches == 1:  # the value after a rollout is that of what comes next
+            last = torch.from_numpy(vecenv.observations)
+            after = engine.actor.output(last, None).value.detach()
+            after = after.where(torch.from_numpy(vecenv.masks), 0.0)
+            torch.testing.assert_close(rollout.bootstrap, after, rtol=1e-4, atol=2e-5)
+
+
+def test_rollouts_in_c_equal_rollouts_step_by_step() -> None:
+    """The same weights and random actions of probability 1 give the same episodes."""
+    runs = []
+    for engine in ("torch", "native"):
+        env = pufferlib.make("cartpole", 16)
+        torch.manual_seed(1)
+        policy = make_policy(env, **NETWORKS["shared"])
+        with torch.no_grad():
+            policy.actor.bias[:] = torch.tensor([0.0, 60.0])  # always to the right
+        runs.append(PuffeRL(env, policy, **SMALL, num_steps=16, reward_scale=2.0, engine=engine))
+        for _ in range(3):
+            stats = runs[-1].evaluate()
+    theirs, ours = (run.engine.rollout for run in runs)
+    for name in ("actions", "rewards", "terminals", "truncations", "resets", "masks"):
+        assert torch.equal(getattr(theirs, name), getattr(ours, name)), name
+    torch.testing.assert_close(theirs.observations, ours.observations)
+    torch.testing.assert_close(theirs.values, ours.values, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(theirs.bootstrap, ours.bootstrap, rtol=1e-4, atol=1e-5)
+    assert ours.resets.any()
+    assert stats["episodes"] > 0
+    assert torch.equal(runs[0].state.carry.resets, runs[1].state.carry.resets)
+
+
+def test_final_values_are_those_of_final_observations() -> None:
+    with pufferlib.make("cartpole", 16, max_steps=5) as env, native_run(env) as run:
+        run.evaluate()
+        rollout = run.engine.rollout
+        assert rollout.truncations.any()
+        # the env of one step is cut in its last: the row of final observations still holds it
+        cut = rollout.truncations[:, -1]
+        if cut.any():
+            final = torch.from_numpy(env.final_observations)[cut]
+            with torch.no_grad():
+                values = run.engine.actor.output(final, None).value
+            torch.testing.assert_close(rollout.final_values[:, -1][cut], values)
+        assert (rollout.final_values[rollout.truncations] != 0).all()
+
+
+def test_actions_are_drawn_as_often_as_they_are_likely() -> None:
+    # 32 slots x 1024 steps of one category: the share of a choice has deviation below 0.003
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0, -30.0])
+    env = emulated(gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(5))
+    with env, native_run(env, batch_size=32768, minibatch_size=8192) as run:
+        with torch.no_grad():
+            run.policy.actor.weight.zero_()
+            run.policy.actor.bias.copy_(logits)
+        run.evaluate()
+        shares = torch.bincount(run.engine.rollout.actions.flatten(), minlength=5) / 32768
+        torch.testing.assert_close(shares, logits.softmax(0), atol=0.012, rtol=0)
+
+
+def test_reals_are_drawn_with_mean_and_deviation() -> None:
+    env = pufferlib.make("continuous", 64)
+    with env, native_run(env, batch_size=32768, minibatch_size=8192) as run:
+        with torch.no_grad():
+            run.policy.actor.weight.zero_()
+            run.policy.actor.bias.fill_(0.5)
+            run.policy.log_std.fill_(-1.0)
+        run.evaluate()
+        drawn = run.engine.rollout.actions.flatten()
+        center, scale = float(run.policy.center[0]), float(run.policy.scale[0])
+        noise = (drawn - (center + 0.5 * scale)) / np.exp(-1.0)
+        assert abs(float(noise.mean())) < 0.02
+        assert float(noise.std()) == pytest.approx(1, abs=0.02)
+        # kurtosis of a Gaussian is 3
+        assert float((noise**4).mean()) == pytest.approx(3, abs=0.2)
+
+
+# ---- Bit for bit ---------------------------------------------------------------------------------
+
+
+def trained(threads: int, env_name: str = "cartpole", **options: Any) -> list[torch.Tensor]:
+    torch.set_num_threads(1)  # the start of the weights depends on torch's threads
+    with pufferlib.make(env_name, 48) as env:
+        run = native_run(env, torch_threads=threads, num_steps=16, **options)
+        with run:
+            for _ in range(3):
+                run.evaluate()
+                run.train()
+            return [p.detach().clone() for p in run.policy.parameters()]
+
+
+@pytest.mark.parametrize("env_name", ["cartpole", "hybrid", "multiagent"])
+def test_results_do_not_depend_on_threads(env_name: str) -> None:
+    sizes = {"batch_size": 48 * 32, "minibatch_size": 700}
+    first = trained(1, env_name, **sizes)
+    for threads in (1, 2, 3):
+        again = trained(threads, env_name, **sizes)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True)), threads
+
+
+@pytest.mark.parametrize("other", ["native", "torch"])
+def test_a_run_goes_on_bit_for_bit_after_another_engine_saved_it(tmp_path: Any, other: str) -> None:
+    def run_of(engine: str) -> PuffeRL:
+        env = pufferlib.make("cartpole", 32)
+        torch.manual_seed(9)
+        return PuffeRL(env, make_policy(env, **NETWORKS["separate"]), **SMALL, engine=engine)
+
+    def go_on(run: PuffeRL, iterations: int) -> None:
+        for _ in range(iterations):
+            run.evaluate()
+            run.train()
+
+    saved = run_of(other)
+    go_on(saved, 3)
+    path = tmp_path / "run.pt"
+    saved.save_checkpoint(path)
+    resumed = []
+    for _ in range(2):
+        run = run_of("native")
+        run.load_checkpoint(path)
+        go_on(run, 3)
+        resumed.append(run)
+    if other == "native":
+        go_on(saved, 3)
+        resumed.append(saved)
+    first, *rest = resumed
+    for run in rest:
+        for a, b in zip(first.policy.parameters(), run.policy.parameters(), strict=True):
+            assert torch.equal(a, b)
+    back = run_of("torch")  # and what the native engine saved, torch loads
+    first.save_checkpoint(path)
+    back.load_checkpoint(path)
+    go_on(back, 1)
+
+
+def test_weights_set_from_outside_count_from_the_next_call() -> None:
+    with pufferlib.make("cartpole", 32) as env, native_run(env) as run:
+        run.evaluate()
+        run.train()
+        with torch.no_grad():
+            for parameter in run.policy.parameters():
+                parameter.zero_()
+        run.evaluate()
+        assert (run.engine.rollout.values == 0).all()
+        torch.testing.assert_close(
+            run.engine.rollout.logprobs, torch.full_like(run.engine.rollout.logprobs, -np.log(2))
+        )
+
+
+def test_a_nan_leaves_weights_and_moments_as_they_were() -> None:
+    with pufferlib.make("cartpole", 32) as env, native_run(env, on_nan="skip") as run:
+        run.evaluate()
+        run.train()
+        before = [p.detach().clone() for p in run.policy.parameters()]
+        run.evaluate()
+        run.engine.rollout.observations[3, 1, 0] = torch.nan
+        with pytest.warns(RuntimeWarning, match="finite"):
+            log = run.train()
+        assert log["skipped_updates"] > 0
+        assert all(p.isfinite().all() for p in run.policy.parameters())
+        assert any(not torch.equal(a, b) for a, b in zip(before, run.policy.parameters()))
+
+
+# ---- Which engine --------------------------------------------------------------------------------
+
+
+def test_the_native_engine_is_asked_for_by_name() -> None:
+    with pufferlib.make("cartpole", 32) as env, PuffeRL(env, **SMALL) as run:
+        assert run.engine.name == "torch"
+    with pufferlib.make("cartpole", 32) as env, PuffeRL(env, **SMALL, engine="native") as run:
+        assert run.engine.name == "native"
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "reason"),
+    [
+        ({"recurrent": "lstm"}, {}, "native: policy RecurrentWrapper"),
+        ({}, {"precision": "bfloat16"}, "native: precision bfloat16"),
+        ({}, {"compile": "on"}, "native: torch.compile"),
+    ],
+)
+def test_an_unsupported_run_is_refused_with_the_reason(
+    policy: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    with pufferlib.make("cartpole", 32) as env, pytest.raises(UsageError, match=reason):
+        PuffeRL(env, make_policy(env, **policy), **{**SMALL, **options}, engine="native")
+
+
+def test_a_policy_of_the_users_own_is_refused() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both = nn.Linear(4, 3)
+
+        def forward(self, observations: torch.Tensor) -> Any:
+            outputs = self.both(observations)
+            return outputs[:, :2], outputs[:, 2]
+
+    with (
+        pufferlib.make("cartpole", 32) as env,
+        pytest.raises(UsageError, match="native: policy Mine"),
+    ):
+        PuffeRL(env, Mine(), **SMALL, engine="native")
+
+
+def test_frozen_parameters_and_hooks_are_refused() -> None:
+    with pufferlib.make("cartpole", 32) as env:
+        frozen = make_policy(env)
+        frozen.actor.weight.requires_grad_(False)
+        hooked = make_policy(env)
+        hooked.actor.register_forward_hook(lambda *_: None)
+        for policy, reason in ((frozen, "frozen parameters"), (hooked, "hooks of the policy")):
+            with pytest.raises(UsageError, match=f"native: {reason}"):
+                PuffeRL(env, policy, **SMALL, engine="native")
+
+
+@pytest.mark.parametrize("kernels", ["avx2", "portable"])  # avx512 was not run so far
+def test_every_set_of_kernels_trains_as_torch(
+    kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUFFER_KERNELS", kernels)
+    try:
+        runs = pair(ENVS["both kinds"], {**NETWORKS["deep"], "squash": True})
+    except UsageError as error:
+        pytest.skip(str(error))
+    assert_trains_alike(runs)
+
+
+def test_an_unknown_set_of_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUFFER_KERNELS", "sse9")
+    env = pufferlib.make("cartpole", 4)
+    with env, pytest.raises(UsageError, match="PUFFER_KERNELS must be"):
+        PuffeRL(env, **SMALL, engine="native")
+
+
+@pytest.mark.parametrize("double_buffer", [False, True])
+def test_envs_in_python_and_halves_use_the_native_policy(double_buffer: bool) -> None:
+    if double_buffer:
+        env: Any = pufferlib.make("cartpole", 32, vec={"double_buffer": True})
+    else:
+        env = emulated(box(3), gymnasium.spaces.Discrete(3))
+    with env, native_run(env) as run:
+        for _ in range(3):
+            run.evaluate()
+            run.train()
+        assert run.engine.rollout.logprobs.min() < 0

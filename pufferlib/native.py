@@ -498,7 +498,7 @@ def return_moments(
 ) -> tuple[float, float, float]:
     """Return count, mean and variance of running discounted returns; see csrc/nn/returns.h.
 
-    Arrays are `[slots, horizon]`; `running` `[slots]` is changed to the returns after the last step.
+    Arrays are `[slots, horizon]`; `running` `[slots]` becomes the returns after the last step.
     """
     present = None if masks is None else masks.view(np.uint8)
     count, mean, variance = _core.return_moments(

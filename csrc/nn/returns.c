@@ -6,21 +6,32 @@
 
 enum { LANES = 8 };  // sums side by side, so that one need not wait for the other
 
+// The sum of (x - offset)^power over the numbers whose mask is set.
+static double sum_powers(int64_t count, const float* x, const uint8_t* masks, double offset,
+                         int power) {
+    double sums[LANES] = {0}, total = 0;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int32_t j = 0; j < LANES; j++) {
+            double part = (double)x[i + j] - offset;
+            if (masks && !masks[i + j]) part = 0;
+            sums[j] += power == 2 ? part * part : part;
+        }
+    for (; i < count; i++) {
+        double part = masks && !masks[i] ? 0 : (double)x[i] - offset;
+        sums[0] += power == 2 ? part * part : part;
+    }
+    for (int32_t j = 0; j < LANES; j++) total += sums[j];
+    return total;
+}
+
 PufMoments puf_moments(int64_t count, const float* x, const uint8_t* masks) {
-    double sums[LANES] = {0}, squares[LANES] = {0}, total = 0, sum = 0, square = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const int is_counted = !masks || masks[i];
-        sums[i % LANES] += is_counted ? (double)x[i] : 0.0;
-        total += is_counted;
-    }
-    for (int32_t i = 0; i < LANES; i++) sum += sums[i];
-    const double mean = total > 0 ? sum / total : 0;
-    for (int64_t i = 0; i < count; i++) {
-        const double offset = !masks || masks[i] ? (double)x[i] - mean : 0.0;
-        squares[i % LANES] += offset * offset;
-    }
-    for (int32_t i = 0; i < LANES; i++) square += squares[i];
-    return (PufMoments){total, mean, total > 0 ? square / total : 0};
+    int64_t total = masks ? 0 : count;
+    for (int64_t i = 0; masks && i < count; i++) total += masks[i] != 0;
+    if (!total) return (PufMoments){0};
+    const double mean = sum_powers(count, x, masks, 0, 1) / (double)total;
+    const double squares = sum_powers(count, x, masks, mean, 2);
+    return (PufMoments){(double)total, mean, squares / (double)total};
 }
 
 PufMoments puf_return_moments(int32_t slots, int32_t horizon, const float* rewards,

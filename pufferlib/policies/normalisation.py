@@ -228,9 +228,13 @@ class RewardNorm(nn.Module):
         """
         if rewards.device.type == "cpu" and rewards.dtype == torch.float32:
             running = self.returns if slots is None else self.returns[slots]
-            parts = (rewards, ends, masks)
-            arrays = [None if part is None else part.contiguous().numpy() for part in parts]
-            found = native.return_moments(*arrays, self.gamma, running.numpy())
+            found = native.return_moments(
+                rewards.contiguous().numpy(),
+                ends.contiguous().numpy(),
+                None if masks is None else masks.contiguous().numpy(),
+                self.gamma,
+                running.numpy(),
+            )
             if slots is not None:
                 self.returns[slots] = running
             count, mean, var = (torch.tensor(x, dtype=self.moments.mean.dtype) for x in found)

@@ -141,7 +141,7 @@ def test_spaces_nest() -> None:
         (lambda: PufferEnv.make_multi_discrete([[1], [2, 3]]), "`make_multi_discrete` must get"),
     ],
 )
-def test_mistaken_spaces_are_told(call: Any, said: str) -> None:
+def test_invalid_space_descriptions_raise(call: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         call()
 
@@ -149,7 +149,7 @@ def test_mistaken_spaces_are_told(call: Any, said: str) -> None:
 # ---- Forms ---------------------------------------------------------------------------------------
 
 
-def test_alone_an_env_returns_what_its_class_returns() -> None:
+def test_outside_of_a_vector_an_env_returns_what_its_class_returns() -> None:
     observation, reward, done, info = Plain().step(2)
     assert observation.tolist() == [1, 1, 1, 1]
     assert (reward, done, info) == (2.0, False, {"score": 7})
@@ -193,7 +193,7 @@ def test_a_plain_env_in_a_vector() -> None:
     }
 
 
-def test_a_multi_agent_env_in_a_vector_speaks_dicts() -> None:
+def test_a_multi_agent_env_in_a_vector_uses_dicts() -> None:
     vecenv = pufferlib.emulate(Pair, num_envs=2)
     observations = vecenv.reset(seed=0)
     assert list(observations) == ["agent_0", "agent_1"]
@@ -239,7 +239,7 @@ def test_an_env_in_place_in_a_vector() -> None:
     assert vecenv.final_observations.ravel().tolist() == [2, 2, 2, 2]
 
 
-def test_rows_of_an_env_that_has_none_are_explained() -> None:
+def test_reading_rows_of_a_plain_env_explains_the_in_place_form() -> None:
     with pytest.raises(AttributeError, match="`rewards` exists in the in-place form only"):
         _ = Plain().rewards
     with pytest.raises(AttributeError, match="`observation_space` of PufferEnv must be set"):
@@ -251,7 +251,7 @@ def test_buf_must_be_rows() -> None:
         Plain(buf=Plain())
 
 
-def test_what_an_env_must_define() -> None:
+def test_an_env_must_define_reset_step_and_spaces() -> None:
     class NoStep(Plain):
         step = PufferEnv.step
 
@@ -300,7 +300,7 @@ def test_an_env_may_hold_a_lock() -> None:
     assert vecenv.step([1, 3])[1].tolist() == [1, 3]
 
 
-def test_one_observation_buffer_used_again_and_again() -> None:
+def test_an_env_may_reuse_one_observation_buffer() -> None:
     class OptimizedEnv(PufferEnv):
         def __init__(self, buf: Any = None) -> None:
             super().__init__(buf)
@@ -395,7 +395,7 @@ def test_a_wrapper_may_change_the_space() -> None:
     assert vecenv.step(0)[0].shape == (2, 2)
 
 
-def test_a_wrapper_around_a_vector_is_stepped_by_the_halves_too() -> None:
+def test_send_and_recv_of_a_wrapped_vector_call_the_wrappers_step() -> None:
     plain, doubled = (pufferlib.make("cartpole", num_envs=4, seed=3) for _ in range(2))
     wrapper = Doubled(doubled)
     plain.reset()
@@ -418,7 +418,7 @@ def test_a_wrapper_around_a_vector_is_stepped_by_the_halves_too() -> None:
 
 
 @pytest.mark.parametrize("alias", ["observation_space", "single_observation_space"])
-def test_a_space_of_the_wrappers_own_goes_by_both_names(alias: str) -> None:
+def test_a_wrappers_own_space_has_both_names(alias: str) -> None:
     class Narrow(Wrapper):
         def __init__(self, env: Any) -> None:
             super().__init__(env)
@@ -458,7 +458,7 @@ class Counting(VectorEnv):
         return np.full((2, 1), self.ticks % 3), np.ones(2), ends, [info, info]
 
 
-def test_a_wrapper_around_a_vector_of_ones_own_is_stepped_by_the_halves_too() -> None:
+def test_send_and_recv_of_a_wrapped_user_vector_call_the_wrappers_step() -> None:
     vecenv = Doubled(Counting())
     vecenv.reset()
     vecenv.recv()
@@ -472,7 +472,7 @@ def test_a_wrapper_around_a_vector_of_ones_own_is_stepped_by_the_halves_too() ->
     assert vecenv.drain_metrics()["mean_reward"] == 6
 
 
-def test_infos_of_a_vector_of_ones_own_are_one_for_each_slot() -> None:
+def test_a_user_vector_has_one_info_per_slot() -> None:
     class Joined(Counting):
         def step(self, actions: Any) -> Any:
             return *super().step(actions)[:3], {"score": np.ones(2)}
@@ -484,7 +484,7 @@ def test_infos_of_a_vector_of_ones_own_are_one_for_each_slot() -> None:
         vecenv.send(np.zeros(2))
 
 
-def test_final_observations_pass_a_wrapper_that_leaves_observations_alone() -> None:
+def test_final_observations_pass_a_wrapper_that_keeps_observations() -> None:
     vecenv = Doubled(pufferlib.make("cartpole", num_envs=2, max_steps=5))
     vecenv.reset(seed=0)
     vecenv.recv()
@@ -495,7 +495,7 @@ def test_final_observations_pass_a_wrapper_that_leaves_observations_alone() -> N
     assert (vecenv.final_observations == vecenv.env.final_observations).all()
 
 
-def test_a_wrapper_that_changes_observations_ends_with_what_it_showed_last() -> None:
+def test_a_wrapper_that_changes_observations_has_its_last_one_as_final() -> None:
     class Shifted(Wrapper):
         def reset(self, *args: Any, **kwargs: Any) -> Any:
             return super().reset(*args, **kwargs) + 1

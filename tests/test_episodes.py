@@ -21,16 +21,16 @@ from pufferlib.episodes import (
 class Counter:
     """A builder of infos that counts its calls."""
 
-    def __init__(self, spoken: dict[int, dict[str, Any]]) -> None:
+    def __init__(self, given: dict[int, dict[str, Any]]) -> None:
         self.calls = 0
-        self.spoken = spoken
+        self.given = given
 
     def __call__(self) -> dict[int, dict[str, Any]]:
         self.calls += 1
-        return self.spoken
+        return self.given
 
 
-def test_infos_are_built_when_first_looked_at_and_once() -> None:
+def test_infos_are_built_once_on_first_access() -> None:
     build = Counter({1: {"a": 1}})
     infos = Infos(3, build)
 
@@ -44,17 +44,17 @@ def test_infos_are_built_when_first_looked_at_and_once() -> None:
     assert build.calls == 1
 
 
-def test_every_slot_has_a_dict_of_its_own() -> None:
+def test_every_slot_has_its_own_dict() -> None:
     infos = Infos(2, dict)
     infos[0]["mine"] = True
     assert infos[1] == {}
 
 
-def test_finished_tells_return_length_and_time_of_what_ended() -> None:
-    told = finished(
+def test_finished_has_return_length_and_time_of_ended_episodes() -> None:
+    infos = finished(
         np.array([False, True, True]), np.array([9.0, 1.5, -2.0]), np.array([9, 3, 4]), 0.25
     )
-    assert told == {
+    assert infos == {
         1: {"episode": {"r": 1.5, "l": 3, "t": 0.25}},
         2: {"episode": {"r": -2.0, "l": 4, "t": 0.25}},
     }
@@ -91,7 +91,7 @@ def test_without_episodes_there_is_only_their_number() -> None:
     assert EpisodeStats().means() == {"episodes": 0.0}
 
 
-def test_metrics_of_processes_count_by_episodes() -> None:
+def test_metrics_of_processes_are_weighted_by_episodes() -> None:
     parts = [
         {"episodes": 1.0, "mean_reward": 4.0, "min_reward": 4.0, "max_reward": 4.0, "perf": 0.0},
         {"episodes": 3.0, "mean_reward": 0.0, "min_reward": -9.0, "max_reward": 2.0, "perf": 1.0},
@@ -125,7 +125,7 @@ def test_a_window_keeps_the_last_rollouts_that_have_enough_episodes() -> None:
     assert {"episodes": 5000.0, **window.means()} == rollout_of(5000, -3.0, perf=1.0)
 
 
-def test_what_is_no_mean_over_episodes_is_the_last_of_the_window() -> None:
+def test_standings_are_the_last_of_the_window() -> None:
     window = EpisodeWindow(num_slots=1)
     for elo in (1000.0, 1200.0):
         window.add(rollout_of(10, 1.0, elo=elo, restarts=elo / 1000, win_rate=elo / 2000))
@@ -150,13 +150,13 @@ def test_tracker_sums_rewards_and_steps_of_each_slot() -> None:
     present, ended = np.array([True, True]), np.array([False, False])
 
     assert tracker.step(np.array([1.0, 5.0]), ended, present) == {}
-    told = tracker.step(np.array([2.0, 5.0]), np.array([True, False]), np.array([True, False]))
-    assert told[0]["episode"]["r"] == 3.0
-    assert told[0]["episode"]["l"] == 2
+    infos = tracker.step(np.array([2.0, 5.0]), np.array([True, False]), np.array([True, False]))
+    assert infos[0]["episode"]["r"] == 3.0
+    assert infos[0]["episode"]["l"] == 2
     # slot 1 was absent in the second step: 5 + 5 in one step so far, then 7 in another
-    told = tracker.step(np.array([1.0, 7.0]), np.array([False, True]), present)
-    assert told[1]["episode"]["r"] == 17.0
-    assert told[1]["episode"]["l"] == 2
+    infos = tracker.step(np.array([1.0, 7.0]), np.array([False, True]), present)
+    assert infos[1]["episode"]["r"] == 17.0
+    assert infos[1]["episode"]["l"] == 2
 
     assert tracker.drain().means() == {
         "episodes": 2.0,
@@ -197,7 +197,7 @@ def test_infos_of_an_earlier_step_keep_their_values() -> None:
 
 
 @pytest.mark.parametrize("call", ["reset", "restore", "close"])
-def test_held_infos_survive_what_overwrites_their_rows(call: str) -> None:
+def test_held_infos_survive_calls_that_overwrite_their_rows(call: str) -> None:
     vecenv = pufferlib.make("cartpole", num_envs=2, num_workers=1, max_steps=1)
     vecenv.reset(seed=0)
     state = vecenv.snapshot()
@@ -207,7 +207,7 @@ def test_held_infos_survive_what_overwrites_their_rows(call: str) -> None:
     vecenv.close()
 
 
-def test_infos_that_nobody_holds_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreferenced_infos_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr("pufferlib.native.Finished", lambda *_: calls.append(1) or {})
     with pufferlib.make("cartpole", num_envs=4, num_workers=1, max_steps=2) as vecenv:
@@ -233,7 +233,7 @@ def test_infos_of_c_envs_carry_the_metrics_of_the_episode_that_ended() -> None:
     assert held[2][1]["perf"] == pytest.approx(1.0)
 
 
-def test_detached_infos_need_their_source_no_more() -> None:
+def test_detached_infos_do_not_use_their_source() -> None:
     source = {1: {"a": 1}}
     calls = []
 

@@ -116,7 +116,7 @@ def test_params_are_keywords_of_make_and_make_vec() -> None:
         gymnasium.make("ocean/Breakout-v0", brick_row=2)
 
 
-def test_many_agents_are_no_gymnasium_env_but_rows_of_a_vector() -> None:
+def test_many_agents_raise_as_gymnasium_env_and_work_as_a_vector() -> None:
     with pytest.raises(UsageError, match=r"must have one agent .* has 16.*to_pettingzoo\(\"snake"):
         gymnasium.make("ocean/Snake-v0")
     envs = gymnasium.make_vec("ocean/Snake-v0", num_envs=2)
@@ -164,7 +164,7 @@ def test_a_single_env_plays_the_episodes_of_its_vector_env(name: str) -> None:
     twin.close()
 
 
-def test_a_seed_is_exact_amid_an_episode_and_after_one() -> None:
+def test_a_seed_is_exact_during_and_after_an_episode() -> None:
     env = GymnasiumEnv("cartpole")
     twin = pufferlib.make("cartpole", num_envs=1)
     first = twin.reset(seed=7)[0].copy()
@@ -199,7 +199,7 @@ def test_after_an_end_only_reset_may_follow() -> None:
     env.step(0)
 
 
-def test_a_wrong_action_is_told_apart() -> None:
+def test_a_wrong_action_raises() -> None:
     env = GymnasiumEnv("cartpole")
     env.reset(seed=0)
     for action in (2, -1, 0.5, [0, 0], None):
@@ -225,7 +225,7 @@ def test_action_masks_are_in_the_info_and_fit_sample() -> None:
     assert min(seen) < 7  # a full column is masked
 
 
-def test_statistics_wrappers_of_gymnasium_fit_around() -> None:
+def test_statistics_wrappers_of_gymnasium_work() -> None:
     env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("ocean/Cartpole-v0"))
     env.reset(seed=0)
     total, terminated = 0.0, False
@@ -261,7 +261,7 @@ def test_pictures_need_a_render_mode() -> None:
     envs.close()
 
 
-def test_our_single_envs_come_back_in_through_emulation() -> None:
+def test_adapted_single_envs_can_be_emulated() -> None:
     vecenv = pufferlib.emulate(gymnasium.make("ocean/Cartpole-v0"))
     twin = pufferlib.make("cartpole", num_envs=1)
     random = np.random.default_rng(0)
@@ -276,7 +276,7 @@ def test_our_single_envs_come_back_in_through_emulation() -> None:
 
 
 @every_env
-def test_vectors_are_the_rows_of_the_vector_env(name: str) -> None:
+def test_gymnasium_vectors_have_the_rows_of_the_vector_env(name: str) -> None:
     envs = pufferlib.to_gymnasium(pufferlib.make(name, num_envs=4))
     twin = pufferlib.make(name, num_envs=4)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
@@ -316,7 +316,7 @@ def test_vectors_are_the_rows_of_the_vector_env(name: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Taxi-v4", "Pendulum-v1"])
-def test_a_vector_answers_as_gymnasiums_own_does(id: str) -> None:
+def test_a_vector_returns_what_gymnasiums_own_returns(id: str) -> None:
     """Over one env, whose seed is the same: observations, flags and infos, to the last bit."""
     ours = pufferlib.to_gymnasium(pufferlib.emulate(lambda: gymnasium.make(id)), statistics=False)
     theirs = SyncVectorEnv([lambda: gymnasium.make(id)], autoreset_mode=AutoresetMode.SAME_STEP)
@@ -377,7 +377,7 @@ class Echo(gymnasium.Env[Any, Any]):
         return observation, 0.0, self.ticks == 3, False, {}
 
 
-def test_structured_spaces_go_in_and_come_out_as_trees_of_arrays() -> None:
+def test_structured_values_are_trees_of_arrays() -> None:
     envs = pufferlib.to_gymnasium(pufferlib.emulate(Echo, num_envs=5))
     envs.reset(seed=0)
     envs.action_space.seed(1)
@@ -419,7 +419,7 @@ def test_a_wrong_batch_of_actions_names_its_leaf(turn: Any, wanted: str) -> None
         envs.step(actions)
 
 
-def test_what_was_returned_does_not_change_with_later_steps() -> None:
+def test_returned_arrays_do_not_change_later() -> None:
     envs = pufferlib.to_gymnasium(pufferlib.make("cartpole", num_envs=8))
     first, _ = envs.reset(seed=0)
     kept = first.copy()
@@ -431,7 +431,7 @@ def test_what_was_returned_does_not_change_with_later_steps() -> None:
     assert all(np.array_equal(part, copied) for part, copied in zip(results, copies))
 
 
-def test_equal_seeds_give_equal_resets_without_one() -> None:
+def test_unseeded_resets_are_determined_by_the_last_seed() -> None:
     envs = pufferlib.to_gymnasium(pufferlib.make("cartpole", num_envs=8))
     runs = []
     for _ in range(2):
@@ -475,7 +475,7 @@ def test_wrappers_and_vector_envs_of_users_are_stepped_through() -> None:
 
 
 @pytest.mark.parametrize("given", ["cartpole", Echo(), None])
-def test_what_is_no_vector_env_is_told_in_one_line(given: Any) -> None:
+def test_an_object_that_is_not_a_vector_env_raises_one_line(given: Any) -> None:
     with pytest.raises(UsageError, match=r"`vecenv` must be a VectorEnv.*Try `pufferlib.make"):
         pufferlib.to_gymnasium(given)
 

@@ -105,7 +105,7 @@ class TestStableBaselines3:
                     assert info["episode"][key] == twin_infos[slot]["episode"][key]
         assert num_ends > 10
 
-    def test_only_a_cut_episode_is_called_truncated(self) -> None:
+    def test_only_a_truncated_episode_is_marked_as_such(self) -> None:
         vecenv = pufferlib.emulate(Scripted, terminals=[0], truncations=[1])
         env = pufferlib.to_sb3(vecenv)
         env.reset()
@@ -231,7 +231,7 @@ class TestPettingZoo:
             if not env.agents:
                 assert env.step({}) == ({}, {}, {}, {}, {})
                 assert num_ends >= len(slot_of)
-                if not all(dones):  # some had begun anew already: no episode of all is waiting
+                if not all(dones):  # some had restarted already: no new episode of all agents
                     break
                 observations, infos = env.reset()  # the episode that the vector env has begun
                 for id, slot in slot_of.items():
@@ -240,7 +240,7 @@ class TestPettingZoo:
         env.close()
         twin.close()
 
-    def test_an_emulated_env_comes_out_as_it_went_in(self) -> None:
+    def test_an_emulated_env_equals_the_original(self) -> None:
         rps = pytest.importorskip("pettingzoo.classic.rps_v2")
         ours = pufferlib.to_pettingzoo(pufferlib.emulate(rps.parallel_env(num_actions=3)))
         theirs = rps.parallel_env(num_actions=3)
@@ -258,7 +258,7 @@ class TestPettingZoo:
                 assert ours.agents == theirs.agents
         ours.close()
 
-    def test_agents_that_leave_and_come_are_listed_while_they_play(self) -> None:
+    def test_agents_are_listed_only_while_they_play(self) -> None:
         class Relay(pufferlib.PufferEnv):
             """`a` runs two steps, `b` comes in the second and stays until the fourth."""
 
@@ -293,7 +293,7 @@ class TestPettingZoo:
             assert seen == [{"a": 1}, {"a": 2, "b": 2}, {"b": 3}, {"b": 4}]
         assert env.possible_agents == ["a", "b"]
 
-    def test_wrong_agents_and_actions_are_told_apart(self) -> None:
+    def test_unknown_agents_and_missing_actions_raise(self) -> None:
         env = pufferlib.to_pettingzoo("connect4", opponent="self")
         env.reset(seed=0)
         with pytest.raises(UnknownNameError, match=r"Unknown agent `agent_9`. Did you mean"):
@@ -307,7 +307,7 @@ class TestPettingZoo:
         with pytest.raises(UsageError, match="`width` must be given where the env is made"):
             pufferlib.to_pettingzoo(pufferlib.make("snake", num_envs=1), width=8)
 
-    def test_spaces_of_agents_are_seeded_apart(self) -> None:
+    def test_spaces_of_agents_are_seeded_separately(self) -> None:
         env = pufferlib.to_pettingzoo("snake", num_agents=2)
         first, second = env.possible_agents
         env.action_space(first).seed(0)
@@ -317,7 +317,7 @@ class TestPettingZoo:
         assert [int(env.action_space(first).sample()) for _ in range(8)] == expected
         assert list(env.action_spaces) == list(env.observation_spaces) == [first, second]
 
-    def test_one_agent_is_a_game_of_one(self) -> None:
+    def test_an_env_of_one_agent_works(self) -> None:
         env = pufferlib.to_pettingzoo(Echo)
         assert env.possible_agents == ["agent_0"]
         observations, _ = env.reset(seed=0)

@@ -1,4 +1,4 @@
-"""check_env: sound envs of every API pass, and faults that a run would survive are told."""
+"""check_env: sound envs of every API pass, and faults that a run would survive are reported."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_c_envs_pass(name: str) -> None:
     assert check_env(name, steps=100).findings == ()
 
 
-def test_the_kinds_of_x_are_those_of_emulate_and_make() -> None:
+def test_check_env_takes_what_emulate_and_make_take() -> None:
     pufferlib.register("a-checked-env", Gym, {"scale": 0.5})
     for x in (Gym, Gym(), lambda: Gym(), "a-checked-env", "A_CHECKED_ENV", f"{__name__}:Gym"):
         assert texts(check_env(x, steps=20)) == []
@@ -187,7 +187,7 @@ def test_the_kinds_of_x_are_those_of_emulate_and_make() -> None:
         )
 
 
-def test_params_reach_the_env_and_wrong_ones_are_told() -> None:
+def test_params_reach_the_env_and_unknown_ones_raise() -> None:
     report = check_env(Gym, kwargs={"scale": 5.0}, steps=20)
     assert texts(report) == [
         "warning: Gym, `reset`: `observation` is outside of Box(-1.0, 1.0, (2,), float32)."
@@ -208,7 +208,7 @@ def test_params_reach_the_env_and_wrong_ones_are_told() -> None:
         (f"{__name__}:VECTOR", "must be a class or a factory of envs"),
     ],
 )
-def test_what_is_no_env_is_a_usage_error(x: Any, said: str) -> None:
+def test_an_object_that_is_not_an_env_is_a_usage_error(x: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check_env(x)
 
@@ -227,7 +227,7 @@ def test_a_given_env_stays_open_and_a_made_one_is_closed() -> None:
     assert made[0].closed == 2  # twice: that must be fine
 
 
-def test_global_generators_are_left_as_they_were() -> None:
+def test_global_generators_are_restored() -> None:
     class Rolling(Gym):
         def look(self) -> Any:
             return np.full(2, np.random.random() + random.random() - 1, np.float32)
@@ -239,7 +239,7 @@ def test_global_generators_are_left_as_they_were() -> None:
     assert (random.getstate(), np.random.get_state()[1].tolist()) == states  # type: ignore[index, union-attr]
 
 
-def test_warnings_of_others_go_on_to_the_user() -> None:
+def test_other_warnings_still_reach_the_user() -> None:
     class Noisy(Gym):
         def close(self) -> None:
             warnings.warn("the door squeaks", stacklevel=1)
@@ -486,12 +486,12 @@ def test_a_fault_is_one_line(env: type) -> None:
     assert found(env) == FAULTS[env]
 
 
-def test_an_env_within_wrappers_goes_by_its_own_name() -> None:
+def test_findings_name_the_class_inside_of_wrappers() -> None:
     wrapped = pufferlib.Wrapper(gymnasium.wrappers.TimeLimit(Gym(scale=9.0), 2))
     assert found(lambda: wrapped)[0].startswith("warning: Gym, `reset`: `observation` is outside")
 
 
-def test_everyone_done_but_not_all_is_told() -> None:
+def test_all_agents_done_without_all_is_a_warning() -> None:
     class Stuck(Dicts):
         def step(self, actions: Any) -> Any:
             observations, rewards, dones, infos = super().step(actions)

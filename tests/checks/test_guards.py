@@ -24,7 +24,7 @@ def scribble(array: Any, slot: int, offset: int, count: int) -> None:
     ctypes.memset(array.ctypes.data + slot * array.strides[0] + offset, 0x11, count)
 
 
-def test_rows_hold_what_they_held_and_can_be_written() -> None:
+def test_guarded_rows_keep_their_values_and_can_be_written() -> None:
     rows = allocate(2, *SPACES, action_masks=True)
     rows.observations[:] = [[1, 2, 3], [4, 5, 6]]
     guards = Guards(rows)

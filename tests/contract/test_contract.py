@@ -125,7 +125,7 @@ def test_every_present_slot_has_a_legal_action(name: str, settings: dict[str, An
 
 
 @pytest.mark.parametrize("name", CROWDED)
-def test_absent_slots_earn_nothing_and_end_nothing(name: str) -> None:
+def test_absent_slots_have_no_rewards_and_no_ends(name: str) -> None:
     with pufferlib.make(name, num_envs=NUM_ENVS, num_workers=1, **CROWDED[name]) as vecenv:
         vecenv.reset(seed=4)
         player, absences = Player(vecenv), 0
@@ -158,10 +158,10 @@ def test_threads_and_serial_play_the_same_game(name: str, settings: dict[str, An
         assert_same(stories[0], other)
         assert metrics == pytest.approx(drained[0])
     assert total_ends(stories[0]) == drained[0]["episodes"] > 0
-    told = [info for step in stories[0] for info in step["infos"] if info]
-    assert len(told) == drained[0]["episodes"]
-    assert np.mean([info["r"] for info in told]) == pytest.approx(drained[0]["mean_reward"])
-    assert np.mean([info["l"] for info in told]) == pytest.approx(drained[0]["episode_length"])
+    ended = [info for step in stories[0] for info in step["infos"] if info]
+    assert len(ended) == drained[0]["episodes"]
+    assert np.mean([info["r"] for info in ended]) == pytest.approx(drained[0]["mean_reward"])
+    assert np.mean([info["l"] for info in ended]) == pytest.approx(drained[0]["episode_length"])
 
 
 @every_env
@@ -182,7 +182,7 @@ def test_the_seed_decides_the_game(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in pufferlib.list_envs() if name not in WITHOUT_DICE]
 )
-def test_envs_of_one_vector_differ_though_they_are_played_alike(name: str) -> None:
+def test_envs_of_one_vector_differ_under_equal_actions(name: str) -> None:
     with pufferlib.make(name, num_envs=2, num_workers=1) as vecenv:
         vecenv.reset(seed=8)
         agents, player, differ = vecenv.agents_per_env, Player(vecenv), False
@@ -266,7 +266,7 @@ def test_wild_actions_leave_finite_rows(name: str, settings: dict[str, Any]) -> 
 
 
 @variants_where(has_choices)
-def test_an_action_out_of_range_counts_as_the_first(name: str, settings: dict[str, Any]) -> None:
+def test_an_action_out_of_range_counts_as_0(name: str, settings: dict[str, Any]) -> None:
     with pufferlib.make(name, num_envs=NUM_ENVS, num_workers=1, **settings) as vecenv:
         layout = action_layout(vecenv.action_space)
         stories = []
@@ -284,7 +284,7 @@ def test_an_action_out_of_range_counts_as_the_first(name: str, settings: dict[st
         assert_same(stories[0], stories[2])
 
 
-# ---- What an env tells of itself -----------------------------------------------------------------
+# ---- What an env declares -----------------------------------------------------------------------
 
 
 @every_env

@@ -39,7 +39,7 @@ VECTOR = Box(-1, 1, (2,), np.float32)
 
 
 class Gym(gymnasium.Env[Any, Any]):
-    """Says what it is told to say; by default zeros, and the end after `length` steps."""
+    """Returns the parts it was given; by default zeros, and an end after `length` steps."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ def test_ten_thousand_steps_equal_the_original(name: str, least_episodes: int) -
     assert assert_gymnasium_parity(lambda: gymnasium.make(name), 10_000) >= least_episodes
 
 
-def test_every_env_of_a_vector_equals_an_original_of_its_seed() -> None:
+def test_every_env_of_a_vector_equals_the_original_with_its_seed() -> None:
     vecenv = pufferlib.emulate(gymnasium.make("CartPole-v1"), num_envs=4)
     vecenv.reset(seed=5)
     originals = [gymnasium.make("CartPole-v1") for _ in range(4)]
@@ -142,7 +142,7 @@ def test_every_env_of_a_vector_equals_an_original_of_its_seed() -> None:
             assert (vecenv.observations[index] == env.step(index % 2)[0]).all()
 
 
-def test_seeds_differ_fit_old_generators_and_start_with_the_given_one() -> None:
+def test_seeds_are_distinct_fit_32_bits_and_start_with_the_given_one() -> None:
     for seed in (0, 1, 42, 2**31, 2**40):
         seeds = [env_seed(seed, index) for index in range(5000)]
         assert seeds[0] == seed
@@ -160,7 +160,7 @@ def test_only_the_first_reset_is_seeded() -> None:
     assert env.seeds == [3, None, None]
 
 
-def test_a_look_for_masks_leaves_no_trace() -> None:
+def test_probing_for_masks_keeps_the_global_generators() -> None:
     class Global(Gym):
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             return np.random.rand(2).astype(np.float32), {}
@@ -181,7 +181,7 @@ ACTIONS = trees(["bool", "int8", "uint8", "int16", "float16", "float32"])
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TREES, ACTIONS, st.integers(0, 2**32 - 1))
 @example(MultiBinary(3), Box(0, 1, (0,), np.float16), 0)
-def test_any_space_passes_through_bit_equal(space: Any, actions: Any, seed: int) -> None:
+def test_values_of_any_space_pass_through_bit_equal(space: Any, actions: Any, seed: int) -> None:
     space.seed(seed)
     actions.seed(seed)
     env = Gym(space, actions, length=1000, first=space.sample())
@@ -252,7 +252,7 @@ def test_writers_and_readers_of_rows_equal_a_slow_obvious_twin(
         assert leaves_of(chosen) == read_slowly(action, row)
 
 
-def test_actions_arrive_as_the_space_has_them() -> None:
+def test_the_env_gets_actions_in_the_form_of_its_space() -> None:
     space = Dict(
         go=Discrete(3, start=-1),
         many=MultiDiscrete([2, 5]),
@@ -273,7 +273,7 @@ def test_actions_arrive_as_the_space_has_them() -> None:
     assert space.contains(action)
 
 
-def test_one_sampled_action_serves_all() -> None:
+def test_one_sampled_action_is_used_for_all_envs() -> None:
     for space in (
         Discrete(3),
         Box(-1, 1, (2,), np.float32),
@@ -296,7 +296,7 @@ def test_one_sampled_action_serves_all() -> None:
 
 
 @pytest.mark.parametrize("action", [-1, 2, 2**31])
-def test_an_index_that_is_no_choice_is_refused(action: int) -> None:
+def test_an_invalid_index_raises(action: int) -> None:
     vecenv = pufferlib.emulate(Gym)
     vecenv.reset(seed=0)
     with pytest.raises(UsageError, match=r"`actions` must be an index in 0\.\.1 for Discrete"):
@@ -307,7 +307,7 @@ def test_an_index_that_is_no_choice_is_refused(action: int) -> None:
 
 
 @pytest.mark.parametrize("flag", ["terminated", "truncated"])
-def test_ends_are_kept_apart_and_both_deliver_the_final_observation(flag: str) -> None:
+def test_terminals_and_truncations_are_separate_and_have_final_observations(flag: str) -> None:
     class Ending(Gym):
         def observation(self) -> Any:
             return np.full(2, self.tick / 10, np.float32)
@@ -378,7 +378,7 @@ class Legacy:
         return self.rng.rand(2).astype(np.float32), 1, True, self.info
 
 
-def test_a_legacy_env_is_seeded_and_its_four_parts_are_parted() -> None:
+def test_a_legacy_env_is_seeded_and_returns_four_parts() -> None:
     vecenv = pufferlib.emulate(Legacy)
     rng = np.random.RandomState(4)
     assert (vecenv.reset(seed=4)[0] == rng.rand(2).astype(np.float32)).all()
@@ -397,7 +397,7 @@ def test_a_time_limit_in_the_info_is_a_truncation() -> None:
 
 # ---- Agents that come and go ---------------------------------------------------------------------
 
-NOBODY = {"a": False, "b": False, "__all__": False}
+NO_ENDS = {"a": False, "b": False, "__all__": False}
 
 
 def test_an_agent_that_ends_leaves_its_slot_masked_until_the_reset() -> None:
@@ -425,11 +425,11 @@ def test_an_agent_that_ends_leaves_its_slot_masked_until_the_reset() -> None:
     assert vecenv.envs[0].given == [{"a": 1, "b": 1}, {"a": 1}, {"a": 1}]
 
 
-def test_an_agent_may_come_back() -> None:
+def test_an_agent_may_return() -> None:
     script = [
         ({"a": 3}, {"a": 0, "b": 5}, {"b": True, "__all__": False}, {}),
-        ({"a": 3, "b": 7}, {}, NOBODY, {}),
-        ({"a": 3, "b": 8}, {"b": 1}, NOBODY, {}),
+        ({"a": 3, "b": 7}, {}, NO_ENDS, {}),
+        ({"a": 3, "b": 8}, {"b": 1}, NO_ENDS, {}),
     ]
     vecenv = pufferlib.emulate(lambda: Dicts(script))
     vecenv.reset(seed=0)
@@ -443,10 +443,10 @@ def test_an_agent_may_come_back() -> None:
     assert vecenv.envs[0].given[-1] == {"a": 4, "b": 4}
 
 
-def test_an_agent_without_observation_waits_and_still_earns() -> None:
+def test_an_agent_without_observation_waits_and_still_gets_rewards() -> None:
     script = [
-        ({"b": 3}, {"a": 1}, NOBODY, {}),
-        ({"a": 4}, {"a": 2}, NOBODY, {}),
+        ({"b": 3}, {"a": 1}, NO_ENDS, {}),
+        ({"a": 4}, {"a": 2}, NO_ENDS, {}),
     ]
     vecenv = pufferlib.emulate(lambda: Dicts(script))
     vecenv.reset(seed=0)
@@ -458,7 +458,7 @@ def test_an_agent_without_observation_waits_and_still_earns() -> None:
     assert vecenv.envs[0].given == [{"a": 1, "b": 1}, {"b": 2}]
 
 
-def test_all_ends_everyone_and_infos_of_nobody_are_kept() -> None:
+def test_all_ends_every_agent_and_infos_without_an_agent_are_kept() -> None:
     script = [({"a": 3, "b": 3}, {}, {"__all__": True}, {"score": 5, "a": {"own": 1}})]
     vecenv = pufferlib.emulate(lambda: Dicts(script))
     vecenv.reset(seed=0)
@@ -472,7 +472,7 @@ def test_all_ends_everyone_and_infos_of_nobody_are_kept() -> None:
     assert metrics["own"] == 1
 
 
-def test_truncations_of_dicts_by_five_parts_or_by_info() -> None:
+def test_dicts_are_truncated_by_five_parts_or_by_info() -> None:
     looks = {"a": 3, "b": 3}
     cut = {"TimeLimit.truncated": True}
     for script in (
@@ -486,7 +486,7 @@ def test_truncations_of_dicts_by_five_parts_or_by_info() -> None:
         assert vecenv.truncations.tolist() == [False, True]
 
 
-def test_agents_may_first_appear_later() -> None:
+def test_agents_may_join_later() -> None:
     script = [({"a": 1, "late": 9}, {}, {"__all__": False}, {})] * 2
     vecenv = pufferlib.emulate(lambda: Dicts(script, first={"a": 1}))
     assert list(vecenv.reset(seed=0)) == ["a"]
@@ -499,7 +499,7 @@ def test_agents_may_first_appear_later() -> None:
 
 
 def test_actions_by_agent_are_checked() -> None:
-    vecenv = pufferlib.emulate(lambda: Dicts([({"a": 1, "b": 1}, {}, NOBODY, {})]), num_envs=2)
+    vecenv = pufferlib.emulate(lambda: Dicts([({"a": 1, "b": 1}, {}, NO_ENDS, {})]), num_envs=2)
     vecenv.reset(seed=0)
     with pytest.raises(UnknownNameError, match="Unknown agent `c`"):
         vecenv.step({"a": [0, 0], "b": [0, 0], "c": [0, 0]})
@@ -539,7 +539,7 @@ class Dying:
         return observations, rewards, died, cut, infos
 
 
-def test_agents_of_a_parallel_env_die_one_by_one() -> None:
+def test_agents_of_a_parallel_env_end_one_by_one() -> None:
     vecenv = pufferlib.emulate(Dying, num_envs=2)
     assert list(vecenv.reset(seed=0)) == ["x", "y", "z"]
     seen = []
@@ -564,7 +564,7 @@ def test_agents_of_a_parallel_env_die_one_by_one() -> None:
 
 
 class Masked(Gym):
-    """Allows action `tick`, told in one of three ways."""
+    """Allows only action `tick`, declared in one of three ways."""
 
     def __init__(self, way: str) -> None:
         mask = Box(0, 1, (3,), np.int8)
@@ -597,7 +597,7 @@ class Masked(Gym):
 
 @pytest.mark.parametrize("way", ["observation", "info", "method"])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_action_masks_come_from_the_usual_places(way: str, wrapped: bool) -> None:
+def test_action_masks_come_from_observation_info_or_method(way: str, wrapped: bool) -> None:
     def creator() -> Any:
         env = Masked(way)
         return gymnasium.wrappers.TimeLimit(env, 50) if wrapped else env
@@ -638,7 +638,7 @@ def test_an_instance_without_a_spec_is_deep_copied() -> None:
     assert vecenv.envs[1].env.actions == [1]
 
 
-def test_what_cannot_be_copied_asks_for_a_factory() -> None:
+def test_an_env_that_cannot_be_copied_raises_and_suggests_a_factory() -> None:
     import threading
 
     env = Gym()
@@ -656,7 +656,7 @@ def test_classes_and_factories_take_params() -> None:
         pufferlib.emulate(Gym(), length=1)
 
 
-def test_sizes_and_seed_are_those_of_make() -> None:
+def test_emulate_takes_the_sizes_and_seed_of_make() -> None:
     assert pufferlib.emulate(Gym).num_envs == 1
     assert pufferlib.emulate(Gym, num_workers=2, envs_per_worker=3).num_envs == 6
     with pytest.raises(UsageError, match="`num_envs` must be a multiple of `envs_per_worker`"):
@@ -666,7 +666,7 @@ def test_sizes_and_seed_are_those_of_make() -> None:
     assert vecenv.envs[0].seeds[-1] == 8
 
 
-def test_registered_envs_of_any_kind_are_made() -> None:
+def test_make_emulates_registered_envs_of_any_api() -> None:
     pufferlib.register("a-gym-env", Gym, {"length": 2})
     pufferlib.register("a-legacy-env", Legacy)
     for name in ("a-gym-env", "a-legacy-env"):
@@ -686,7 +686,7 @@ def test_registered_envs_of_any_kind_are_made() -> None:
         (lambda: object(), "object must define `reset`, but has none"),
     ],
 )
-def test_what_is_no_env_is_told(x: Any, said: str) -> None:
+def test_an_object_that_is_not_an_env_raises(x: Any, said: str) -> None:
     with pytest.raises((UsageError, EnvError), match=said):
         pufferlib.emulate(x)
 
@@ -937,7 +937,7 @@ BROKEN: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.filterwarnings("ignore:.*is outside of Box")
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_env_is_told_in_one_line(name: str) -> None:
+def test_a_broken_env_raises_one_line(name: str) -> None:
     creator, said = BROKEN[name]
     with pytest.raises(EnvError) as caught:
         _run(creator, sound_first="(env 1" in said)
@@ -983,13 +983,13 @@ def test_values_outside_of_their_box_warn_once() -> None:
     assert vecenv.observations.tolist() == [[5, 5]]
 
 
-def test_large_finite_values_are_not_taken_for_inf() -> None:
+def test_large_finite_values_are_finite() -> None:
     rows = np.full((3, 4), 3e38, np.float32)
     with np.errstate(over="ignore"):
         assert ObservationChecks(Box(-np.inf, np.inf, (4,), np.float32), rows).nonfinite() is None
 
 
-def test_precision_may_go_but_nothing_else() -> None:
+def test_casts_lose_only_float_precision() -> None:
     vecenv = pufferlib.emulate(lambda: Gym(observation=np.array([0.1, 0.2])))
     assert vecenv.reset(seed=0)[0].tolist() == [np.float32(0.1), np.float32(0.2)]
     vecenv = pufferlib.emulate(lambda: Gym(observation=[1, 0]))
@@ -999,7 +999,7 @@ def test_precision_may_go_but_nothing_else() -> None:
 # ---- One env in rows, pictures, the end ----------------------------------------------------------
 
 
-def test_an_env_in_rows_stands_alone_too() -> None:
+def test_an_adapted_env_works_outside_of_a_vector() -> None:
     env = adapt(gymnasium.make("CartPole-v1"))
     assert isinstance(env, Emulated)
     assert adapt(env) is env
@@ -1012,7 +1012,7 @@ def test_an_env_in_rows_stands_alone_too() -> None:
     assert env.spec.id == "CartPole-v1"  # type: ignore[attr-defined]
 
 
-def test_pictures_and_closing_reach_the_env() -> None:
+def test_render_and_close_call_the_env() -> None:
     closed = []
 
     class Drawn(Gym):
@@ -1136,7 +1136,7 @@ def finals(creator: Any, num_steps: int) -> list[Any]:
     return seen
 
 
-def test_a_cut_without_its_final_observation_is_warned_of_once() -> None:
+def test_a_truncation_without_final_observation_warns_once() -> None:
     with pytest.warns(UserWarning, match="`final_observations` must be written where") as caught:
         seen = finals(lambda: Cut(writes=False), 6)
     assert seen == [2, 12, 2, 12] * 2  # what was seen before the step that cut it
@@ -1145,7 +1145,7 @@ def test_a_cut_without_its_final_observation_is_warned_of_once() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_final_observations_that_are_written_stay_as_they_are() -> None:
+def test_written_final_observations_are_kept() -> None:
     assert finals(lambda: Cut(writes=True), 6) == [3, 13, 3, 13] * 2
 
 
@@ -1196,7 +1196,7 @@ class Aiming:
 
 
 @pytest.mark.parametrize("space", [Box(-1, 1, (2,)), Tuple([Discrete(3), Box(-1, 1, (2,))])])
-def test_what_waiting_agents_draw_from_a_box_counts_for_nothing(space: Any) -> None:
+def test_box_actions_of_waiting_agents_are_not_learned_from(space: Any) -> None:
     with pufferlib.emulate(lambda: Aiming(space), num_envs=2) as vecenv:
         vecenv.reset(seed=0)
         assert vecenv.action_masks is not None

@@ -46,7 +46,7 @@ def test_simple_spread_with_forces() -> None:
     assert assert_parallel_parity(creator, 500) == 20
 
 
-def test_simple_spread_by_turns_that_may_be_taken_at_once() -> None:
+def test_parallelizable_aec_simple_spread() -> None:
     spread = pytest.importorskip("mpe2.simple_spread_v3")
     by_turns, at_once = pufferlib.emulate(spread.env), pufferlib.emulate(spread.parallel_env)
     by_turns.reset(seed=1)
@@ -67,18 +67,18 @@ def test_pistonball() -> None:
 
 
 @pytest.mark.slow
-def test_pistonball_for_ten_thousand_steps_of_its_twenty_agents() -> None:
+def test_pistonball_equals_the_original_for_ten_thousand_agent_steps() -> None:
     pistonball = pytest.importorskip("pettingzoo.butterfly.pistonball_v6")
     assert assert_parallel_parity(pistonball.parallel_env, 500) >= 4  # at most 125 to an episode
 
 
-def test_tictactoe_turn_by_turn() -> None:
+def test_aec_tictactoe() -> None:
     tictactoe = pytest.importorskip("pettingzoo.classic.tictactoe_v3")
     # a game has 5 to 9 turns
     assert 10_000 / 9 < assert_turn_parity(tictactoe.env, 10_000) < 2000
 
 
-def test_connect_four_turn_by_turn() -> None:
+def test_aec_connect_four() -> None:
     connect_four = pytest.importorskip("pettingzoo.classic.connect_four_v3")
     assert assert_turn_parity(connect_four.env, 500) > 10
 
@@ -89,13 +89,13 @@ def test_knights_archers_zombies() -> None:
     assert assert_parallel_parity(creator, 200) >= 2
 
 
-def test_agents_with_different_spaces_are_refused() -> None:
+def test_agents_with_different_spaces_raise() -> None:
     adversary = pytest.importorskip("mpe2.simple_adversary_v3")
     with pytest.raises(UsageError, match="`observation_space` must be the same for all agents"):
         pufferlib.emulate(adversary.parallel_env)
 
 
-def test_a_pettingzoo_module_is_enough() -> None:
+def test_emulate_takes_a_pettingzoo_module() -> None:
     rps = pytest.importorskip("pettingzoo.classic.rps_v2")
     vecenv = pufferlib.emulate(rps, num_envs=3)
     assert vecenv.name == "rps_v2"
@@ -105,7 +105,7 @@ def test_a_pettingzoo_module_is_enough() -> None:
     }
 
 
-def test_dict_observations_of_a_board_come_back() -> None:
+def test_dict_observations_of_a_board_round_trip() -> None:
     tictactoe: Any = pytest.importorskip("pettingzoo.classic.tictactoe_v3")
     vecenv = pufferlib.emulate(tictactoe.env, num_envs=2)
     vecenv.reset(seed=0)

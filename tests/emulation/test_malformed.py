@@ -29,7 +29,7 @@ def without_index(said: str) -> str:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_a_malformed_env_is_one_line(name: str) -> None:
+def test_a_malformed_env_raises_one_line(name: str) -> None:
     with pytest.raises((EnvError, UsageError)) as caught:
         run(CASES[name].create)
     assert str(caught.value) == CASES[name].said
@@ -37,7 +37,7 @@ def test_a_malformed_env_is_one_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_check_env_says_the_same_and_all_of_it(name: str) -> None:
+def test_check_env_reports_the_same_line_and_all_others(name: str) -> None:
     case = CASES[name]
     report = check_env(case.create, steps=8)
     assert sorted(report.of("error")) == sorted([without_index(case.said), *case.more])
@@ -55,7 +55,7 @@ def test_the_error_of_the_env_is_chained(name: str) -> None:
     assert cause.__traceback__ is not None
 
 
-def test_the_index_is_that_of_the_env_in_its_vector() -> None:
+def test_messages_have_the_index_of_the_env_in_its_vector() -> None:
     envs = iter([Gym(), Gym(), Gym(reward=None)])
     with pytest.raises(EnvError, match=r"^Gym \(env 2\), `step`: `reward` must be a number"):
         run(lambda: next(envs), num_envs=3)
@@ -70,14 +70,14 @@ def test_the_index_is_that_of_the_env_in_its_vector() -> None:
 
 
 @pytest.mark.parametrize(("action", "said"), [(2, "but got 2"), (-1, "but got -1")])
-def test_an_action_that_is_no_choice_never_reaches_the_env(action: int, said: str) -> None:
+def test_an_invalid_action_never_reaches_the_env(action: int, said: str) -> None:
     with pufferlib.emulate(Gym) as vecenv:
         vecenv.reset(seed=0)
         with pytest.raises(UsageError, match=rf"an index in 0\.\.1 for Discrete\(2\), {said}"):
             vecenv.step(action)
 
 
-def test_render_and_close_that_raise_are_told() -> None:
+def test_exceptions_of_render_and_close_name_the_env() -> None:
     class Falling(Gym):
         render_mode = "rgb_array"
 
@@ -95,6 +95,6 @@ def test_render_and_close_that_raise_are_told() -> None:
         vecenv.close()
 
 
-def test_params_that_an_env_does_not_take_are_told_before_it_is_made() -> None:
+def test_unknown_params_raise_before_the_env_is_made() -> None:
     with pytest.raises(UsageError, match=r"param of `Legacy` `frist`\. Did you mean `first`"):
         pufferlib.emulate(Legacy, frist=ZEROS)

@@ -52,7 +52,7 @@ class Hunt:
     def close(self) -> None: ...
 
 
-def test_agents_share_the_largest_spaces_and_zeros_pad_the_rest() -> None:
+def test_agents_share_the_largest_spaces_padded_with_zeros() -> None:
     env = PadAgents(Hunt())
     observations, infos = env.reset(seed=1)
 
@@ -66,7 +66,7 @@ def test_agents_share_the_largest_spaces_and_zeros_pad_the_rest() -> None:
     np.testing.assert_array_equal(infos["hare"]["action_mask"], [1, 1, 0, 0])
 
 
-def test_a_choice_that_an_agent_lacks_counts_as_its_first() -> None:
+def test_a_choice_that_an_agent_lacks_becomes_choice_0() -> None:
     inner = Hunt()
     env = PadAgents(inner)
     env.reset()
@@ -75,7 +75,7 @@ def test_a_choice_that_an_agent_lacks_counts_as_its_first() -> None:
     assert inner.taken == [{"wolf": 3, "hare": 0}]
 
 
-def test_padded_agents_train_and_never_draw_a_choice_they_lack() -> None:
+def test_padded_agents_train_and_never_sample_a_masked_choice() -> None:
     made: list[Hunt] = []
 
     def create() -> PadAgents:
@@ -97,7 +97,7 @@ def test_padded_agents_train_and_never_draw_a_choice_they_lack() -> None:
     assert log["mean_reward"] > 4  # of 5: both learn that their last move pays
 
 
-def test_what_cannot_be_padded_is_told_in_one_line() -> None:
+def test_spaces_that_cannot_be_padded_raise_one_line() -> None:
     class Mixed(Hunt):
         def action_space(self, agent: str) -> gymnasium.Space[Any]:
             wolf = agent == "wolf"
@@ -109,6 +109,6 @@ def test_what_cannot_be_padded_is_told_in_one_line() -> None:
         PadAgents(object())
 
 
-def test_unpadded_agents_are_told_of_the_wrapper() -> None:
+def test_the_error_for_different_spaces_suggests_pad_agents() -> None:
     with pytest.raises(UsageError, match=r"pufferlib\.emulation\.PadAgents"):
         pufferlib.emulate(Hunt, num_envs=1)

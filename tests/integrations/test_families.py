@@ -148,13 +148,13 @@ def test_params_are_those_of_the_env_and_of_gymnasiums_make() -> None:
         ("map_nmae", r"`map_nmae`\. Did you mean `map_name`"),
     ],
 )
-def test_a_mistyped_param_offers_the_nearest(param: str, said: str) -> None:
+def test_a_mistyped_param_suggests_the_nearest(param: str, said: str) -> None:
     params: Any = {param: 1}
     with pytest.raises(UnknownNameError, match=said):
         pufferlib.make("gym-FrozenLake", num_envs=1, **params)
 
 
-def test_a_param_that_only_the_constructor_refuses_is_told_in_one_line() -> None:
+def test_a_param_that_only_the_constructor_rejects_raises_one_line() -> None:
     gymnasium.register("Endless-v0", Endless)
     try:
         with pufferlib.make("gym-endless", num_envs=2, size=3) as vecenv:
@@ -175,7 +175,7 @@ def test_a_param_that_only_the_constructor_refuses_is_told_in_one_line() -> None
         ("gym-", "environment `gym-`"),
     ],
 )
-def test_an_unknown_id_offers_the_nearest_of_its_family(name: str, said: str) -> None:
+def test_an_unknown_id_suggests_the_nearest_of_its_family(name: str, said: str) -> None:
     with pytest.raises(UnknownNameError, match=said) as caught:
         pufferlib.make(name)
     assert "\n" not in str(caught.value)
@@ -210,7 +210,7 @@ def test_the_list_of_a_family_has_the_newest_versions() -> None:
         pufferlib.list_envs("gymm")
 
 
-def test_families_tell_what_they_are() -> None:
+def test_families_have_a_description() -> None:
     assert list(registry.families())[:2] == ["ocean", "registered"]
     assert {"gym", "pettingzoo"} <= registry.families().keys()
 
@@ -298,7 +298,7 @@ def test_the_newest_of_several_versions_wins(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("zoo")
-def test_pistonball_has_as_many_agents_as_asked_for() -> None:
+def test_num_agents_sets_the_agents_of_pistonball() -> None:
     with pufferlib.make("pettingzoo-pistonball", num_envs=1, num_agents=3) as vecenv:
         assert vecenv.agents_per_env == 3
         assert list(vecenv.reset(seed=0)) == ["piston_0", "piston_1", "piston_2"]
@@ -323,20 +323,20 @@ def test_a_fixed_number_of_agents_is_checked() -> None:
         ("pistonball", r"Did you mean `pettingzoo-pistonball`\?$"),
     ],
 )
-def test_an_unknown_game_offers_the_nearest(name: str, said: str) -> None:
+def test_an_unknown_env_suggests_the_nearest(name: str, said: str) -> None:
     with pytest.raises(UnknownNameError, match=said):
         pufferlib.make(name)
 
 
 @pytest.mark.usefixtures("zoo")
-def test_games_that_moved_away_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_envs_moved_to_mpe2_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "mpe2")
     with pytest.raises(MissingExtraError, match=r"needs mpe2: pip install 'pufferlib\[pettingz"):
         pufferlib.make("pettingzoo-simple-spread")
 
 
 @pytest.mark.usefixtures("zoo")
-def test_a_mistyped_param_of_a_game_offers_the_nearest() -> None:
+def test_a_mistyped_pettingzoo_param_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"`max_cycle`\. Did you mean `max_cycles`"):
         pufferlib.make("pettingzoo-rps", num_envs=1, max_cycle=3)
 
@@ -393,7 +393,7 @@ def test_an_entry_point_without_an_object_is_a_module_that_registers(
     sys.modules.pop("their_suite")
 
 
-def test_an_offer_may_carry_the_prefix_of_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_may_have_the_prefix_of_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("their_envs")
     module.Endless = Endless  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "their_envs", module)
@@ -418,7 +418,7 @@ def test_a_broken_package_warns_once_and_stops_nothing(
             assert vecenv.num_envs == 1
 
 
-def test_packages_are_not_asked_for_names_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_are_not_loaded_for_known_names(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(group: str) -> Any:
         raise AssertionError(group)
 

@@ -230,7 +230,7 @@ class Zoo:
         return self.wrong.get("step", tuple((parts | self.wrong).values()))
 
 
-class Nobody(Zoo):
+class NoAgents(Zoo):
     possible_agents = ()
 
 
@@ -253,7 +253,7 @@ class NoList(Zoo):
 
 
 class Turns(Zoo):
-    """PettingZoo's AEC API, whose next agent is none of its agents."""
+    """PettingZoo's AEC API, whose next agent does not exist."""
 
     metadata: Any = {}  # noqa: RUF012
 
@@ -615,7 +615,9 @@ CASES: dict[str, Case] = {
         "InPlace (env 0), `reset`: `observations` must be of shape (2, 4), but got shape (4,).",
     ),
     # ---- PettingZoo
-    "zoo nobody": Case(Nobody, "Nobody must list its agents in `possible_agents`, but has none."),
+    "zoo without agents": Case(
+        NoAgents, "NoAgents must list its agents in `possible_agents`, but has none."
+    ),
     "zoo uneven": Case(
         Uneven,
         "`observation_space` must be the same for all agents of Uneven, but a has Box(-1.0, "

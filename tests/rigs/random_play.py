@@ -56,8 +56,8 @@ def play(vecenv: VectorEnv, steps: int, seed: int = 0) -> list[dict[str, Any]]:
     """Play on with random actions; return a copy of everything after every step."""
     player, story = Player(vecenv, seed), []
     for _ in range(steps):
-        *_, spoken = vecenv.step(player())
-        story.append({**rows(vecenv), "infos": [_without_time(info) for info in spoken]})
+        *_, infos = vecenv.step(player())
+        story.append({**rows(vecenv), "infos": [_without_time(info) for info in infos]})
     return story
 
 

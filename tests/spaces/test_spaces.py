@@ -26,7 +26,7 @@ from pufferlib.spaces import (
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(["bool", *INTEGERS, *FLOATS]), st.integers(0, 2**32 - 1))
-def test_any_observation_comes_back_bit_equal(space: Space, seed: int) -> None:
+def test_observations_round_trip_bit_equal(space: Space, seed: int) -> None:
     space.seed(seed)
     layout = observation_layout(space)
     rows = np.full((3, *layout.shape), 7, dtype=layout.dtype)
@@ -41,7 +41,7 @@ def test_any_observation_comes_back_bit_equal(space: Space, seed: int) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(["bool", "int8", "uint8", "int16", "float16", "float32"]), st.integers(0, 2**32 - 1))
-def test_any_action_comes_back_bit_equal(space: Space, seed: int) -> None:
+def test_actions_round_trip_bit_equal(space: Space, seed: int) -> None:
     # only dtypes whose every value is a float32 too: a policy chooses reals in float32
     space.seed(seed)
     layout = action_layout(space)
@@ -98,7 +98,9 @@ def test_nan_payloads_and_signed_zeros_survive() -> None:
         ),
     ],
 )
-def test_observation_rows(space: Space, shape: tuple[int, ...], dtype: str) -> None:
+def test_shape_and_dtype_of_observation_rows(
+    space: Space, shape: tuple[int, ...], dtype: str
+) -> None:
     layout = observation_layout(space)
 
     assert layout.shape == shape
@@ -176,7 +178,7 @@ def test_equal_spaces_have_equal_layouts() -> None:
         (spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Discrete(3)]), (3,), "int32", (3,), 2),
     ],
 )
-def test_action_rows(
+def test_shape_and_dtype_of_action_rows(
     space: Space, shape: tuple[int, ...], dtype: str, nvec: tuple[int, ...], num_continuous: int
 ) -> None:
     layout = action_layout(space)
@@ -251,7 +253,7 @@ def test_int64_box_actions_do_not_overflow_at_their_bounds() -> None:
     "leaf",
     [spaces.Text(5), spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Box(0, 1), None)],
 )
-def test_unsupported_spaces_are_refused_by_path(layout_of: Any, leaf: Space) -> None:
+def test_unsupported_spaces_raise_with_their_path(layout_of: Any, leaf: Space) -> None:
     space = spaces.Dict({"inner": spaces.Tuple([spaces.Discrete(2), leaf])})
 
     with pytest.raises(UsageError) as caught:
@@ -261,7 +263,7 @@ def test_unsupported_spaces_are_refused_by_path(layout_of: Any, leaf: Space) -> 
     assert f"but got {type(leaf).__name__}." in str(caught.value)
 
 
-def test_spaces_without_leaves_and_with_too_many_choices_are_refused() -> None:
+def test_spaces_without_leaves_or_with_too_many_choices_raise() -> None:
     with pytest.raises(UsageError, match="`observation_space` must have at least one leaf"):
         observation_layout(spaces.Tuple([]))
     with pytest.raises(UsageError, match=r"`action_space\[0\]` must have fewer than 2\*\*31"):
@@ -290,14 +292,14 @@ STRUCTURED = spaces.Dict(
         ([1, 2], r"`observation` must be a dict with the keys"),
     ],
 )
-def test_observations_that_do_not_fit_are_refused_by_path(value: Any, message: str) -> None:
+def test_observations_that_do_not_fit_raise_with_their_path(value: Any, message: str) -> None:
     layout = observation_layout(STRUCTURED)
 
     with pytest.raises(EnvError, match=message):
         flatten_observation(layout, value, np.zeros(layout.shape, layout.dtype))
 
 
-def test_actions_that_do_not_fit_are_the_users_mistake() -> None:
+def test_actions_that_do_not_fit_are_usage_errors() -> None:
     layout = action_layout(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(3)]))
     row = np.zeros(layout.shape, layout.dtype)
 
@@ -307,7 +309,7 @@ def test_actions_that_do_not_fit_are_the_users_mistake() -> None:
         flatten_action(layout, (0,), row)
 
 
-def test_float_precision_is_the_only_thing_a_cast_may_lose() -> None:
+def test_a_cast_loses_only_float_precision() -> None:
     layout = observation_layout(spaces.Box(-1, 1, (2,), np.float32))
     row = np.zeros(2, np.float32)
 

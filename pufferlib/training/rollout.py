@@ -234,7 +234,7 @@ def begin(env: VectorEnv, device: torch.device) -> Carry:
 
 def take_batches(env: VectorEnv) -> tuple[Batch, ...]:
     """Receive all batches of an env that has no actions under way."""
-    return tuple(env.recv() for _ in range(getattr(env, "batches", 1)))
+    return tuple(env.recv() for _ in range(env.batches))
 
 
 class Lane:

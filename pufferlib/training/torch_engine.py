@@ -59,9 +59,7 @@ class TorchEngine(Engine):
         self.runner = _compiled(policy, config.compile, device)
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         for name, module in policy.named_modules():
-            if getattr(module, "sparse", False) and isinstance(
-                module, nn.Embedding | nn.EmbeddingBag
-            ):
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
                 raise UsageError(
                     f"`policy` must have dense gradients, but `{name}` has sparse ones. "
                     "Try sparse=False."

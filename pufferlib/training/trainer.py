@@ -80,7 +80,7 @@ class PuffeRL(Closing):
         _check_policy(policy)
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
-        packaged = configs.load(getattr(env, "name", None) or "")
+        packaged = configs.load(env.name or "")
         settings = configs.merge_train_layers(packaged.chosen_train(), settings)
         checked = TrainConfig.from_dict(settings)
         self.world = join_world(checked.device)
@@ -461,10 +461,9 @@ class PuffeRL(Closing):
         self._logger.close()
 
     def _start_env(self) -> Carry:
-        seed = getattr(self.env, "_next_seed", None)  # a user's subclass may not call __init__
-        seed = self.config.seed if seed is None else seed
-        before = self.world.rank * self.env.num_agents // getattr(self.env, "agents_per_env", 1)
-        if before and not (hasattr(self.env, "place") and self.env.place(before)):
+        seed = self.config.seed if self.env._next_seed is None else self.env._next_seed
+        before = self.world.rank * self.env.num_agents // self.env.agents_per_env
+        if before and not self.env.place(before):
             seed = native.env_seed(seed, self.world.rank << 32) % 2**32
         self.env.seed(seed)
         self.env.reset()

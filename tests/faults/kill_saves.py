@@ -43,7 +43,7 @@ def make_trainer(hidden_size: int) -> pufferlib.PuffeRL:
 
 
 def save_next(run: Run, trainer: pufferlib.PuffeRL) -> None:
-    trainer.iteration += 1
+    trainer.state.iteration += 1
     run.save(trainer, {"mean_reward": float(trainer.iteration % 3)})  # every third is a best
 
 

@@ -31,7 +31,7 @@ CHECKPOINT = "latest.safetensors"
 
 
 class Policy(nn.Module):
-    """A network of your own. The trainer adapts to what `forward` returns; see docs/training.md.
+    """A network of your own. The trainer adapts to what `forward` returns; see docs/policies.md.
 
     This one reads vectors and small images, and plays discrete, multi-discrete and continuous
     actions. Actor and critic share nothing: large returns cannot drown what the actor learns.

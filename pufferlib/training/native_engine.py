@@ -131,7 +131,7 @@ class NativeEngine(TorchEngine):
         return np.concatenate(tables), variance
 
     def _has_changed(self) -> bool:
-        """Return whether the policy has got hooks or frozen parameters, which only torch honours."""
+        """Return whether the policy has hooks or frozen parameters now: torch honours them."""
         return any(map(_has_hooks, self._policy.modules())) or any(
             p._backward_hooks or not p.requires_grad for p in self._network_parameters
         )

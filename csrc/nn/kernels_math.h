@@ -30,7 +30,7 @@ INLINE double sum_lanes(vec x) {
 }
 
 INLINE vec exp_of(vec x) {
-    vec y = min_of(max_of(x, SET(-87.3f)), SET(88.7f));
+    vec y = min_of(max_of(x, SET(-87.3f)), SET(88.72283f));
     vec n = FMA(y, SET(1.44269504f), SET(12582912.0f)) - 12582912.0f;  // rounded
     vec r = FMA(n, SET(-0.693359375f), y);
     r = FMA(n, SET(2.12194440e-4f), r);
@@ -44,7 +44,7 @@ INLINE vec exp_of(vec x) {
     // 2^n in two factors: n may be 128
     ivec whole = __builtin_convertvector(n, ivec), half = whole >> 1;
     p = p * (vec)((half + 127) << 23) * (vec)((whole - half + 127) << 23);
-    p = pick(x > 88.72f, SET(__builtin_inff()), zero_unless(~(x < -103.0f), p));
+    p = pick(x > 88.72283f, SET(__builtin_inff()), zero_unless(~(x < -103.0f), p));
     return pick(x == x, p, x);
 }
 

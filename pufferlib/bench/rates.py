@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pufferlib.errors import UsageError
+from pufferlib.system import usable_cores
 from pufferlib.vectorization import make
 from pufferlib.vectorization.measuring import random_actions
 from pufferlib.vectorization.threads import Threads
 
 if TYPE_CHECKING:
     from pufferlib.config import Config
+    from pufferlib.training.trainer import PuffeRL
 
 ROUNDS = 5
 SIM_NUM_SLOTS = 8192  # agents in all: enough to keep threads busy, few enough for the cache
@@ -30,6 +32,8 @@ class Result(NamedTuple):
     num_envs: int
     threads: int
     engine: str
+    sgemm_gflops: float | None = None  # of torch, [8192, 64] x [64, 64] on as many threads
+    efficiency: float | None = None  # of training: its arithmetic per second over that rate
 
 
 def bench_sim(
@@ -91,6 +95,9 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
 
             sps, steps, taken = _best_rate(advance, seconds)
             trainer.close()
+            threads = trainer.config.torch_threads or usable_cores()
+            gflops = _sgemm_gflops(threads)
+            work = _flops_per_step(trainer)
             return Result(
                 config.name,
                 "train",
@@ -100,9 +107,32 @@ def bench_train(config: Config, *, threads: int | None = None, seconds: float = 
                 vecenv.num_envs,
                 vecenv.num_workers,
                 trainer.engine.name,
+                gflops,
+                sps * work * 1e-9 / gflops,
             )
     finally:
         torch.set_num_threads(before)
+
+
+def _flops_per_step(trainer: PuffeRL) -> float:
+    """Return the arithmetic of one step of training: forward 2, backward 4 for each weight."""
+    matrices = [p.numel() for p in trainer.policy.parameters() if p.dim() == 2]
+    passes = trainer.config.replay_ratio or trainer.config.n_epochs
+    return (2 + 6 * passes) * sum(matrices)
+
+
+def _sgemm_gflops(threads: int) -> float:
+    """Return the best rate of torch's product of [8192, 64] and [64, 64]: what the CPU can do."""
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b, out = torch.ones(8192, 64), torch.ones(64, 64), torch.empty(8192, 64)
+    best = math.inf
+    for _ in range(300):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * 8192 * 64 * 64 / best * 1e-9
 
 
 def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, float]:

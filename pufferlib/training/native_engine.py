@@ -49,7 +49,7 @@ class NativeEngine(TorchEngine):
         network = describe(parts.policy, parts.spaces)
         if isinstance(network, str):
             raise TypeError(f"`unsupported` must be asked first: {network}")
-        self._network_parameters = network.parameters
+        self._policy, self._network_parameters = parts.policy, network.parameters
         threads = parts.config.torch_threads or usable_cores()
         self._core = native.make_engine(num_threads=threads, **network.spec)
         self._bound: tuple[int, ...] = ()
@@ -94,17 +94,22 @@ class NativeEngine(TorchEngine):
     # ---- The two halves of an iteration ----------------------------------------------------------
 
     def collect(self, env: VectorEnv, carry: Carry) -> Carry:
+        if self._has_changed():
+            return super().collect(env, carry)
         self._bind_parameters()
         if type(env) is not Threads or env.batches > 1 or self.actor.normalise is not None:
             with self._native_actor.acting():
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
-        with self._profiler("collect"):
+        self._profiler("env")  # it has no time of its own, but a place in the log
+        with self._profiler("forward"):  # env and policy in one
             resets = carry.resets.clone()
             key = _draw_key(self._native_actor.generator)
             self.rollout.all_present = self._core.collect(env.handle(), _bytes(resets), key, 0)
         return carry._replace(resets=resets)
 
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
+        if self._has_changed():
+            return super().train(shape, now)
         config, rollout = self.config, self.rollout
         for group in self.optimizer.param_groups:
             group["lr"] = now.learning_rate
@@ -125,7 +130,15 @@ class NativeEngine(TorchEngine):
                     break
         return np.concatenate(tables), variance
 
+    def _has_changed(self) -> bool:
+        """Return whether the policy has hooks or frozen parameters now: torch honours them."""
+        return any(map(_has_hooks, self._policy.modules())) or any(
+            p._backward_hooks or not p.requires_grad for p in self._network_parameters
+        )
+
     def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
+        if self._has_changed():
+            return super().ratios(rollout, shape)
         logprobs = torch.empty_like(rollout.logprobs)
         self._core.logprobs(_array(logprobs))
         return (logprobs - rollout.logprobs).exp()

@@ -365,7 +365,8 @@ def test_a_compiled_policy_trains_to_the_same_weights(monkeypatch: pytest.Monkey
     def trained(compile: bool) -> list[Tensor]:
         vecenv = cartpole()
         torch.manual_seed(0)
-        trainer = small(vecenv, make_policy(vecenv, hidden_size=8), compile=compile)
+        policy = make_policy(vecenv, hidden_size=8)
+        trainer = small(vecenv, policy, compile=compile, engine="torch")
         iterate(trainer)
         return weights(trainer)
 

@@ -4,8 +4,6 @@ Public names load when first used, so that `import pufferlib` stays light: it im
 nor Gymnasium.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 
@@ -66,7 +64,7 @@ _MODULES = ("errors", "models", "ocean", "pytorch", "vectorization")
 __all__ = [*_HOMES, "errors"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":  # `from __future__` would look in the folder too
     if name in _HOMES:
         value = getattr(import_module(f"pufferlib.{_HOMES[name]}"), name)
     elif name in _MODULES:

@@ -155,10 +155,26 @@ class Multiprocessing(WorkerVectorEnv):
             self._batch_workers, self._running, self._is_quiet = workers, [], True
 
     def _start_reset(self) -> None:
+        if not self.surplus_envs:
+            self._reset_all()
+            return
         self._shared.resets[:] = True, self._seed, self._envs_before
         turns = [turn + 1 for turn in self._turns]
         self._resetting, self._running, self._turns = set(self._everyone), self._everyone, turns
         self._flags.start(self._workers)
+
+    def _reset_all(self) -> None:
+        """Reset all envs by a call: an interrupt can cut it off, and the next call is complete."""
+        arguments = (self._seed, self._envs_before)
+        try:
+            reports = self._call(self._everyone, "reset", *arguments, on_lost=self._replace)
+        except LostWorkerError as error:
+            self._give_up(error)
+        for worker in self._everyone:
+            misfit = self._note_agents_of(worker, reports[worker].agent_ids)
+            if misfit is not None:
+                raise misfit
+        self._idle = self._everyone
 
     def _await(self, count: int) -> None:
         if self.surplus_envs and time.monotonic() - self._last_check > _CHECK_SECONDS:

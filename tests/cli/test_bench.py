@@ -9,7 +9,18 @@ import pytest
 
 from pufferlib.cli import main
 
-BENCH_KEYS = ["env", "mode", "sps", "steps", "seconds", "num_envs", "threads", "engine"]
+BENCH_KEYS = [
+    "env",
+    "mode",
+    "sps",
+    "steps",
+    "seconds",
+    "num_envs",
+    "threads",
+    "engine",
+    "sgemm_gflops",
+    "efficiency",
+]
 
 
 def test_bench_prints_one_object_as_its_last_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,16 +11,20 @@ CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pypro
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 
-.PHONY: help train test check format docs native bench wheel build extras clean
+.PHONY: help train test test-integrations check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-train: build  ## train breakout with the dashboard, about a minute
+train: build  ## train breakout with the dashboard, about ten seconds
 	$(BIN)/puffer train breakout
 
 test: build extras native  ## C tests under sanitizers, then the Python tests
 	$(BIN)/python -m pytest -n 2
+
+test-integrations: build extras  ## every family of third-party envs, with its packages
+	$(BIN)/python scripts/test_integrations.py
+	.integrations/all/bin/python -m pytest -p no:cacheprovider tests/integrations
 
 check: build extras  ## format, lint, types and layers, without changing a file
 	$(BIN)/ruff format --check .

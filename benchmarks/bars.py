@@ -5,7 +5,8 @@
     python benchmarks/bars.py --yardsticks DIR --rounds 5 --json bars.json
 
 DIR holds cartpole_loop.c and fused_ppo.c. They are compiled with the flags in their first lines.
-Only the ratio of the best rounds counts: absolute figures vary with the machine.
+Only the ratio of the best rounds counts: absolute figures vary with the machine. The efficiency of
+the native engine needs no program: its yardstick is torch's matrix product, measured in the run.
 """
 
 from __future__ import annotations
@@ -29,15 +30,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SIM_BARS = {"cartpole": 0.8, "squared": 0.25, "snake": 0.15, "breakout": 0.15}
-TRAIN_BAR = 0.2
+TRAIN_BARS = {"torch": 0.2, "native": 1.3}  # of the fused program's rate, by engine
+NATIVE_OVER_TORCH_BAR = 4.0
+EFFICIENCY_BAR = 0.6  # of torch's matrix product, see docs/engine.md
+EFFICIENCY_CASES = [
+    (name, width, epochs)
+    for name in ("cartpole", "breakout")
+    for width in (64, 128)
+    for epochs in (1, 4)
+]
 THREADS = 2
 LOOP_LINE = "AoS libm sinf,n=4096,threads=2"
-# What the fused program trains: a shared 64 x 64 trunk, batches of 32768, four epochs.
+# What the fused program trains: 1024 envs, a shared trunk of two layers, batches of 32768 in four
+# minibatches.
 TRAIN_SETTINGS = (
-    "--policy.hidden-size=64",
+    "--vec.num-envs=1024",
     "--policy.num-layers=2",
+    "--policy.separate=false",
     "--train.batch-size=32768",
-    "--train.n-epochs=4",
+    "--train.minibatch-size=8192",
 )
 
 
@@ -51,27 +62,42 @@ class Bar(NamedTuple):
     bar: float
 
 
-def bench(name: str, mode: str, seconds: float) -> float:
-    """Return steps per second as `puffer bench` reports them, from a process of its own."""
+def bench(name: str, mode: str, seconds: float, *words: str) -> dict[str, Any]:
+    """Return what `puffer bench` reports, from a process of its own."""
     command = [sys.executable, "-m", "pufferlib", "bench", name, "--mode", mode, "--json"]
-    command += ["--threads", str(THREADS), "--seconds", str(seconds)]
-    if mode == "train":
-        command += ["--engine", "torch", *TRAIN_SETTINGS]
+    command += ["--threads", str(THREADS), "--seconds", str(seconds), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{shlex.join(command[1:])} failed:\n{done.stderr.strip()}")
-    return float(json.loads(done.stdout.splitlines()[-1])["sps"])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
-def compile_yardstick(source: Path, folder: Path) -> Path:
+def sim_rate(name: str, seconds: float) -> float:
+    """Return the steps per second of an env alone."""
+    return float(bench(name, "sim", seconds)["sps"])
+
+
+def train_result(engine: str, name: str, width: int, epochs: int, seconds: float) -> dict[str, Any]:
+    """Return the report of a training with TRAIN_SETTINGS."""
+    words = [f"--policy.hidden-size={width}", f"--train.n-epochs={epochs}", *TRAIN_SETTINGS]
+    return bench(name, "train", seconds, "--engine", engine, *words)
+
+
+def train_rate(engine: str, epochs: int, seconds: float) -> float:
+    """Return the steps per second of training what the fused program trains."""
+    return float(train_result(engine, "cartpole", 64, epochs, seconds)["sps"])
+
+
+def compile_yardstick(source: Path, folder: Path, *defines: str) -> Path:
     """Compile a C program with the gcc line in its first comments; return the program."""
     head = source.read_text(encoding="utf-8").splitlines()[:8]
     pattern = rf"gcc (.*?) {re.escape(source.name)} -o \S+ ?(.*?)(?:&&|$)"
     match = next(filter(None, (re.search(pattern, line) for line in head)), None)
     if match is None:
         sys.exit(f"{source} must say `gcc FLAGS {source.name} -o NAME LIBS` in its first lines.")
-    program = folder / source.stem
-    flags, libraries = shlex.split(match[1]), shlex.split(match[2])
+    program = folder / "".join((source.stem, *defines))
+    flags, libraries = [*shlex.split(match[1]), *defines], shlex.split(match[2])
     command = [os.environ.get("CC", "cc"), *flags, str(source), "-o", str(program), *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -155,21 +181,50 @@ def best_of(
 
 def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
     """Measure simulation, then training; return a line for each bar."""
-    loop = fused = None
+    sims = {f"sim {name}": partial(sim_rate, name, options.sim_seconds) for name in SIM_BARS}
+    loop = None
     if options.yardsticks is not None:
-        loop_program = compile_yardstick(options.yardsticks / "cartpole_loop.c", folder)
-        fused_program = compile_yardstick(options.yardsticks / "fused_ppo.c", folder)
-        loop = partial(loop_rate, loop_program, options.loop_seconds)
-        fused = partial(fused_rate, fused_program, options.fused_limit)
-
-    sims = {f"sim {name}": partial(bench, name, "sim", options.sim_seconds) for name in SIM_BARS}
-    train = partial(bench, "cartpole", "train", options.train_seconds)
-    rows = []
+        program = compile_yardstick(options.yardsticks / "cartpole_loop.c", folder)
+        loop = partial(loop_rate, program, options.loop_seconds)
     rates, plain = best_of(options.rounds, sims, loop, "plain loop")
-    for name, bar in SIM_BARS.items():
-        rows.append(row(f"sim {name}", rates[f"sim {name}"], plain, bar))
-    rates, whole = best_of(options.rounds, {"train cartpole": train}, fused, "fused trainer")
-    rows.append(row("train cartpole", rates["train cartpole"], whole, TRAIN_BAR))
+    rows = [row(f"sim {name}", rates[f"sim {name}"], plain, bar) for name, bar in SIM_BARS.items()]
+    return [*rows, *measure_training(options, folder), *measure_efficiency(options)]
+
+
+def measure_training(options: argparse.Namespace, folder: Path) -> list[Bar]:
+    """Train cartpole beside the fused program, with four epochs and with one."""
+    rows = []
+    for epochs, engines in ((4, ("torch", "native")), (1, ("native",))):
+        fused = None
+        if options.yardsticks is not None:
+            source = options.yardsticks / "fused_ppo.c"
+            program = compile_yardstick(source, folder, f"-DEPOCHS={epochs}")
+            fused = partial(fused_rate, program, options.fused_limit)
+        names = {engine: f"{engine}, epochs {epochs}" for engine in engines}
+        runs = {
+            name: partial(train_rate, engine, epochs, options.train_seconds)
+            for engine, name in names.items()
+        }
+        rates, whole = best_of(options.rounds, runs, fused, f"fused, epochs {epochs}")
+        rows += [row(name, rates[name], whole, TRAIN_BARS[e]) for e, name in names.items()]
+        if len(engines) == 2:
+            torch, native = (rates[names[engine]] for engine in engines)
+            rows.append(row("native over torch", native, torch, NATIVE_OVER_TORCH_BAR))
+    return rows
+
+
+def measure_efficiency(options: argparse.Namespace) -> list[Bar]:
+    """Train with the native engine; the yardstick is the rate of torch's matrix product."""
+    rows = []
+    for name, width, epochs in EFFICIENCY_CASES:
+        results = [
+            train_result("native", name, width, epochs, options.train_seconds)
+            for _ in range(options.rounds)
+        ]
+        best = max(results, key=lambda result: float(result["efficiency"]))
+        what = f"{name} {width}x{width} x{epochs}"
+        say(f"{what:<24}{spelled(best['sps'])}  {best['efficiency']:.2f}")
+        rows.append(row(what, best["sps"], best["sps"] / best["efficiency"], EFFICIENCY_BAR))
     return rows
 
 
@@ -180,12 +235,12 @@ def row(what: str, sps: float, yardstick: float | None, bar: float) -> Bar:
 
 def report(rows: list[Bar]) -> None:
     """Print the table."""
-    say(f"\n{'bar':<18}{'ours':>12}{'yardstick':>12}{'ratio':>8}{'wanted':>8}")
+    say(f"\n{'bar':<22}{'ours':>12}{'yardstick':>12}{'ratio':>8}{'wanted':>8}")
     for line in rows:
         ratio = "-" if line.ratio is None else f"{line.ratio:.2f}"
         met = "" if line.ratio is None else "  met" if line.ratio >= line.bar else "  MISSED"
         figures = f"{spelled(line.sps):>12}{spelled(line.yardstick):>12}{ratio:>8}{line.bar:>8}"
-        say(f"{line.what:<18}{figures}{met}")
+        say(f"{line.what:<22}{figures}{met}")
 
 
 def facts(options: argparse.Namespace, rows: list[Bar]) -> dict[str, Any]:

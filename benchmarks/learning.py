@@ -5,6 +5,7 @@
     python benchmarks/learning.py --seeds 3              every environment and variant
     python benchmarks/learning.py gym-Hopper-v5          those of Gymnasium: see learning_gym.py
     python benchmarks/learning.py --defaults             beside SB3: see learning_defaults.py
+    python benchmarks/learning.py --families             other packages: see learning_families.py
 
 Each seed is one `puffer train NAME` in a process of its own, one after another. Its result holds
 the steps and seconds of training until the mark was first reached, and the final score. Results are
@@ -217,6 +218,10 @@ def main() -> int:
         import learning_defaults
 
         return learning_defaults.main()
+    if "--families" in sys.argv[1:]:
+        import learning_families
+
+        return learning_families.main()
     if any(word.startswith("gym-") for word in sys.argv[1:]):
         import learning_gym
 

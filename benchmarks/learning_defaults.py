@@ -13,13 +13,17 @@ Contestants:
 
 Each seed is a process of its own with one thread. `return` is the mean over the last 100 episodes
 of training at the end of the budget; `reached` is the first step at which that mean was at the
-mark. Results are written to benchmarks/results/defaults.json one by one; those that are there are
-only run again with `--again`.
+mark. Results are written to benchmarks/results/defaults.json one by one, so an interrupted command
+continues where it stopped. A result counts for the code and the engine that it was measured with:
+those of other code (`code_of`), or of another engine than `--engine`, are run again, and so are all
+with `--again`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib.metadata
 import json
 import os
 import statistics
@@ -35,7 +39,18 @@ from typing import Any, NamedTuple
 from bars import cpu_model, say
 from learning import Row, read_log, store
 
-RESULTS = Path(__file__).resolve().parent / "results" / "defaults.json"
+from pufferlib.config import ENGINES
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "defaults.json"
+LEARNING_CODE = (  # what decides how well we learn
+    "csrc/nn/*.[ch]",
+    "pufferlib/config/*.py",
+    "pufferlib/configs/**/gym*.ini",
+    "pufferlib/models.py",
+    "pufferlib/policies/*.py",
+    "pufferlib/training/*.py",
+)
 WINDOW = 100  # episodes
 EQUAL = {
     "num_envs": 8,
@@ -67,6 +82,31 @@ BUDGETS = {
     "gym-Taxi-v4": Budget(60_000),
     "gym-FrozenLake-v1": Budget(60_000),
 }
+
+
+def code_of(who: str) -> str:
+    """Name the code that trains `who`: a digest of LEARNING_CODE, or versions of packages."""
+    if who.startswith("sb3"):
+        packages = ("stable-baselines3", "gymnasium")
+        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    digest = hashlib.sha256()
+    for pattern in LEARNING_CODE:
+        for file in sorted(ROOT.glob(pattern)):
+            digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def engine_of(name: str, wanted: str) -> str:
+    """Return the name of the engine that trains an environment by default, or the wanted one."""
+    import pufferlib
+
+    with pufferlib.make(name) as vecenv:
+        return pufferlib.PuffeRL(vecenv, engine=wanted, dashboard="off").engine.name
+
+
+def is_current(row: Row, code: str, engine: str) -> bool:
+    """Return whether a result was measured with this code and, if it is ours, this engine."""
+    return row.get("code") == code and (row["who"].startswith("sb3") or row["engine"] == engine)
 
 
 class Returns:
@@ -112,11 +152,12 @@ def train_ours(name: str, seed: int, returns: Returns, steps: int, **settings: A
             trainer.train()
 
 
-def train_puffer(name: str, seed: int, returns: Returns, steps: int) -> None:
+def train_puffer(name: str, seed: int, returns: Returns, steps: int, engine: str) -> None:
     """Train with the command line, and stop it at the end of the budget."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pufferlib", "train", name, f"--train.seed={seed}"]
         command += [f"--train.run-dir={folder}", "--train.torch-threads=1"]
+        command += [f"--train.engine={engine}"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             while process.poll() is None:
@@ -162,21 +203,23 @@ def train_sb3(name: str, seed: int, returns: Returns, steps: int, equal: bool) -
     model.learn(steps, callback=Note())
 
 
-def run_one(name: str, who: str, seed: int) -> Row:
+def run_one(name: str, who: str, seed: int, engine: str) -> Row:
     """Train once in this process and return the result."""
     budget, load, began = BUDGETS[name], os.getloadavg()[0], time.perf_counter()
     returns = Returns(budget.mark)
     if who == "puffer":
-        train_puffer(name, seed, returns, budget.steps)
+        train_puffer(name, seed, returns, budget.steps, engine)
     elif who.startswith("sb3"):
         train_sb3(name, seed, returns, budget.steps, who == "sb3-equal")
     else:
         equal = EQUAL if who == "ours-equal" else {}
-        train_ours(name, seed, returns, budget.steps, **equal)
+        train_ours(name, seed, returns, budget.steps, engine=engine, **equal)
     return {
         "env": name,
         "who": who,
         "seed": seed,
+        "code": code_of(who),
+        "engine": "torch" if who.startswith("sb3") else engine,
         "steps": budget.steps,
         "return": None if returns.mean is None else round(returns.mean, 2),
         "reached": returns.reached,
@@ -215,6 +258,9 @@ def main() -> int:
     parser.add_argument("--defaults", action="store_true", help="this comparison")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N")
     parser.add_argument("--who", nargs="+", choices=WHO, default=list(WHO))
+    parser.add_argument(
+        "--engine", choices=("auto", *ENGINES), default="auto", help="of our contestants"
+    )
     parser.add_argument("--again", action="store_true", help="also run what has a result")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -224,8 +270,9 @@ def main() -> int:
         if name not in BUDGETS:
             parser.error(f"no environment `{name}` in the table; there are {', '.join(BUDGETS)}")
     if options.one:
-        print(json.dumps(run_one(names[0], options.who[0], options.seeds)))
+        print(json.dumps(run_one(names[0], options.who[0], options.seeds, options.engine)))
         return 0
+    codes = {who: code_of(who) for who in WHO}
 
     def known() -> dict[str, Row]:
         if not options.results.exists():
@@ -235,21 +282,27 @@ def main() -> int:
             for row in json.loads(options.results.read_text(encoding="utf-8"))["rows"]
         }
 
+    counted: list[Row] = []
     for name in names:
+        engine = engine_of(name, options.engine)
         for who in options.who:
             for seed in range(1, options.seeds + 1):
                 key = f"{name} {who} {seed}"
-                if key in known() and not options.again:
-                    continue
-                command = [sys.executable, __file__, name, "--one"]
+                row = known().get(key)
+                if row is not None and not options.again:
+                    if is_current(row, codes[who], engine):
+                        counted.append(row)
+                        continue
+                    say(f"{key}: the result is of other code or another engine, so it runs again")
+                command = [sys.executable, __file__, name, "--one", "--engine", engine]
                 command += ["--who", who, "--seeds", str(seed)]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 row = json.loads(done.stdout.splitlines()[-1])
+                counted.append(row)
                 say(f"{key}: {row['return']}, mark reached at {row['reached']}")
                 rows = {**known(), key: row}  # read again: another process may have added some
                 store(options.results, {"rows": [rows[each] for each in sorted(rows)]})
-    rows = list(known().values())
-    return 0 if report(rows, names, options.who) else 1
+    return 0 if report(counted, names, options.who) else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,10 +49,8 @@ class Buffers:
                 f"`first` and `last` must satisfy 0 <= first <= last <= {self.num_slots}, "
                 f"but got {first=}, {last=}."
             )
-        rows: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, array in rows.items():
-            rows[name] = None if array is None else array[first:last]
-        return Buffers(**rows)
+        rows = (None if array is None else array[first:last] for array in vars(self).values())
+        return Buffers(*rows)  # type: ignore[arg-type]
 
 
 def allocate(
@@ -68,15 +66,14 @@ def allocate(
     an env without masks need not know of them. With `memory`, at least `num_bytes` long and at an
     address divisible by 64, the arrays lie in it and hold what it holds.
     """
-    rows = _rows(num_slots, observation_space, action_space, action_masks)
-    offsets, end = _offsets(num_slots, rows)
+    places, end = _places(num_slots, observation_space, action_space, action_masks)
     is_new, base = memory is None, 0
     if memory is None:
         memory = np.zeros(end + ALIGNMENT, dtype=np.uint8)
         base = -memory.ctypes.data % ALIGNMENT
     arrays: dict[str, Any] = {
-        name: np.ndarray((num_slots, *shape), dtype, buffer=memory, offset=base + offsets[name])
-        for name, (shape, dtype) in rows.items()
+        name: np.ndarray((num_slots, *shape), dtype, buffer=memory, offset=base + offset)
+        for name, (shape, dtype, offset) in places.items()
     }
     arrays.setdefault("action_masks", None)
     buffers = Buffers(**arrays)
@@ -89,13 +86,13 @@ def num_bytes(
     num_slots: int, observation_space: Space, action_space: Space, action_masks: bool = False
 ) -> int:
     """Return how much memory `allocate` fills for the same arguments, a multiple of 64."""
-    return _offsets(num_slots, _rows(num_slots, observation_space, action_space, action_masks))[1]
+    return _places(num_slots, observation_space, action_space, action_masks)[1]
 
 
-def _rows(
+def _places(
     num_slots: int, observation_space: Space, action_space: Space, action_masks: bool
-) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and dtype of one row of each array."""
+) -> tuple[dict[str, tuple[tuple[int, ...], np.dtype[Any], int]], int]:
+    """Return shape and dtype of one row of each array and its offset, and the bytes of all."""
     if num_slots < 1:
         raise UsageError(f"`num_slots` must be at least 1, but got {num_slots}.")
     observation, action = observation_layout(observation_space), action_layout(action_space)
@@ -110,15 +107,9 @@ def _rows(
     }
     if action_masks:
         rows["action_masks"] = ((action.mask_width,), np.dtype(np.bool_))
-    return rows
-
-
-def _offsets(
-    num_slots: int, rows: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-) -> tuple[dict[str, int], int]:
-    offsets, end = {}, 0
+    places, end = {}, 0
     for name, (shape, dtype) in rows.items():
-        offsets[name] = end
+        places[name] = (shape, dtype, end)
         nbytes = num_slots * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         end += -(-nbytes // ALIGNMENT) * ALIGNMENT
-    return offsets, end
+    return places, end

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,42 +14,31 @@ from numpy.typing import NDArray
 from pufferlib import spaces
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.closing import Closing
+from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space
 
-_ROWS = (
-    "observations",
-    "actions",
-    "rewards",
-    "terminals",
-    "truncations",
-    "masks",
-    "action_masks",
-    "final_observations",
-)
+_ROWS = tuple(field.name for field in dataclasses.fields(Buffers))
 
 
 class _Unset:
     """An attribute that an env has not set: reading gives its alias or an error with a reason."""
 
-    def __init__(self, alias: str | None = None) -> None:
-        self._alias = alias
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, alias: str | None = None) -> None:
+        self._name, self._alias = name, alias
 
     def __get__(self, env: Any, owner: type) -> Any:
         if env is None:
             return self
         if self._alias is None:
             raise AttributeError(
-                f"`{self._name}` exists in the in-place form only: {_name(env)} must set "
+                f"`{self._name}` exists in the in-place form only: {type(env).__name__} must set "
                 "`single_observation_space`, `single_action_space` and `num_agents` before "
                 "`super().__init__(buf)`"
             )
         if defines(env, self._alias):
             return getattr(env, self._alias)
-        raise AttributeError(f"`{self._name}` of {_name(env)} must be set, but is not")
+        raise AttributeError(f"`{self._name}` of {type(env).__name__} must be set, but is not")
 
 
 class PufferEnv:
@@ -75,27 +65,20 @@ class PufferEnv:
     has_action_masks: bool = False
     is_native: bool = False  # implemented in C, and not checked by emulation
     render_mode: str | None = None
+    agent_ids: tuple[Any, ...] | None = None  # in slot order, where the env uses dicts per agent
 
-    if TYPE_CHECKING:
-        observation_space: Space
-        action_space: Space
-        single_observation_space: Space
-        single_action_space: Space
-        observations: NDArray[Any]
-        actions: NDArray[Any]
-        rewards: NDArray[np.float32]
-        terminals: NDArray[np.bool_]
-        truncations: NDArray[np.bool_]
-        masks: NDArray[np.bool_]
-        action_masks: NDArray[np.bool_] | None
-        final_observations: NDArray[Any]
-    else:  # descriptors: a __getattr__ would slow down every attribute of every env
-        observation_space = _Unset("single_observation_space")
-        action_space = _Unset("single_action_space")
-        single_observation_space = _Unset("observation_space")
-        single_action_space = _Unset("action_space")
-        observations, actions, rewards, masks = (_Unset() for _ in range(4))
-        terminals, truncations, action_masks, final_observations = (_Unset() for _ in range(4))
+    observation_space: Space
+    action_space: Space
+    single_observation_space: Space
+    single_action_space: Space
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    masks: NDArray[np.bool_]
+    action_masks: NDArray[np.bool_] | None
+    final_observations: NDArray[Any]
 
     make_space = staticmethod(spaces.make_space)
     make_discrete = staticmethod(spaces.make_discrete)
@@ -104,19 +87,12 @@ class PufferEnv:
     def __init__(self, buf: Buffers | None = None) -> None:
         if buf is not None and not isinstance(buf, Buffers):
             raise UsageError(
-                f"`buf` must be rows of a vector env, or None, but {_name(self)} got "
-                f"{type(buf).__name__}. To wrap an env, try `class {_name(self)}(Wrapper)`."
+                f"`buf` must be rows of a vector env, or None, but {type(self).__name__} got "
+                f"{type(buf).__name__}. To wrap an env, try `class {type(self).__name__}(Wrapper)`."
             )
         if defines(self, "single_observation_space") and defines(self, "single_action_space"):
-            self.bind(buf or self._own_buffers())
-
-    def _own_buffers(self) -> Buffers:
-        return allocate(
-            self.num_agents,
-            self.single_observation_space,
-            self.single_action_space,
-            action_masks=self.has_action_masks,
-        )
+            spaces = self.single_observation_space, self.single_action_space
+            self.bind(buf or allocate(self.num_agents, *spaces, self.has_action_masks))
 
     def bind(self, buffers: Buffers) -> None:
         """Read and write these rows from now on. The next call must be `reset`."""
@@ -130,11 +106,15 @@ class PufferEnv:
 
     def reset(self, seed: int | None = None) -> Any:
         """Start an episode and return its first observation, or write it in place."""
-        raise NotImplementedError(f"{_name(self)} must define `reset`")
+        raise NotImplementedError(f"{type(self).__name__} must define `reset`")
 
     def step(self, action: Any) -> Any:
         """Take one step; in place, return observations, rewards, terminals, truncations, infos."""
-        raise NotImplementedError(f"{_name(self)} must define `step`")
+        raise NotImplementedError(f"{type(self).__name__} must define `step`")
+
+    def drain(self) -> EpisodeStats:
+        """Return statistics that the env itself has counted since the last call."""
+        return EpisodeStats()
 
     def render(self) -> Any:
         """Return a picture [height, width, 3], or None."""
@@ -217,6 +197,8 @@ class Wrapper(Closing):
 
 _ALIASES = {f"single_{noun}_space": f"{noun}_space" for noun in ("observation", "action")}
 _ALIASES |= {whole: single for single, whole in _ALIASES.items()}
+for _name in (*_ALIASES, *_ROWS):  # a __getattr__ would slow down every attribute of every env
+    setattr(PufferEnv, _name, _Unset(_name, _ALIASES.get(_name)))
 
 # what a vector env derives from `step`: of the wrapper, where there is one
 _DERIVED = frozenset(
@@ -238,7 +220,3 @@ def defines(env: object, name: str) -> bool:
     """Return whether `env` or its class sets `name` itself, not through an alias."""
     set_by_class = inspect.getattr_static(type(env), name, None)
     return name in vars(env) or not (set_by_class is None or isinstance(set_by_class, _Unset))
-
-
-def _name(env: object) -> str:
-    return type(env).__name__

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 WINDOW = 100  # episodes over which the numbers of a run are averaged
 STANDINGS = ("elo", "pool_size", "restarts")  # the last value counts, not a mean over episodes
 # names with a fixed meaning in `drain_metrics`
 RESERVED = frozenset({"episodes", "mean_reward", "min_reward", "max_reward", "episode_length"})
-_NO_METRICS = RESERVED | {"TimeLimit.truncated", "action_mask"}
+_NO_METRICS = RESERVED | {"TimeLimit.truncated", "action_mask", "level_seed", "prev_level_seed"}
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
@@ -31,21 +31,12 @@ class EpisodeStats:
     samples: dict[str, int] = field(default_factory=dict)
     metric_sums: dict[str, float] = field(default_factory=dict)
 
-    def add(self, episode_return: float, length: float) -> None:
-        """Count one finished episode."""
-        self.episodes += 1
-        self.return_sum += episode_return
-        self.length_sum += length
-        self.return_min = min(self.return_min, episode_return)
-        self.return_max = max(self.return_max, episode_return)
-
-    def add_many(self, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def add(self, returns: ArrayLike, lengths: ArrayLike) -> None:
         """Count finished episodes, at least one."""
-        self.episodes += len(returns)
-        self.return_sum += float(returns.sum())
-        self.length_sum += float(lengths.sum())
-        self.return_min = min(self.return_min, float(returns.min()))
-        self.return_max = max(self.return_max, float(returns.max()))
+        returns = np.asarray(returns)
+        sums = float(returns.sum()), float(np.sum(lengths))
+        bounds = float(returns.min()), float(returns.max())
+        self.merge(EpisodeStats(returns.size, *sums, *bounds))
 
     def add_metric(self, name: str, value: float) -> None:
         """Count one value of a metric."""
@@ -115,7 +106,7 @@ class EpisodeWindow:
     """The last rollouts of a run that have at least `size` episodes together, and their means.
 
     Rollouts are kept and dropped whole, since an env reports sums: a rollout of `size` episodes or
-    more is kept alone. `is_settled` tells if the means can be compared with later ones: at first
+    more is kept alone. `is_settled` is whether the means can be compared with later ones: at first
     only short episodes have ended, so every slot must have ended one, and `size` in all.
     """
 
@@ -218,23 +209,11 @@ class Infos(Sequence[dict[str, Any]]):
         return repr(self.settle())
 
 
-def finished(
-    ended: NDArray[np.bool_],
-    returns: NDArray[Any],
-    lengths: NDArray[Any],
-    seconds: float,
-) -> dict[int, dict[str, Any]]:
-    """Return slot -> {"episode": {r, l, t}} for the slots whose episode ended in this step."""
-    return {
-        int(slot): {"episode": {"r": float(returns[slot]), "l": int(lengths[slot]), "t": seconds}}
-        for slot in np.flatnonzero(ended)
-    }
-
-
 class Finished(Mapping[int, dict[str, Any]]):
-    """What `finished` returns, with a number for each of `names` from `metrics` [slots, names].
+    """Slot -> {"episode": {r, l, t}} for the slots whose episode ended in this step.
 
-    The numbers are copied at once, the dicts are made on first access: most loops never read them.
+    Each also has a number for each of `names`, from `metrics` [slots, names]. The numbers are
+    copied at once, the dicts are made on first access: most loops never read them.
     """
 
     def __init__(
@@ -243,23 +222,22 @@ class Finished(Mapping[int, dict[str, Any]]):
         returns: NDArray[Any],
         lengths: NDArray[Any],
         seconds: float,
-        names: Sequence[str],
-        metrics: NDArray[Any],
+        names: Sequence[str] = (),
+        metrics: NDArray[Any] | None = None,
     ) -> None:
         self._slots = np.flatnonzero(ended)
-        self._returns, self._lengths = returns[self._slots], lengths[self._slots]
-        self._names, self._metrics = names, metrics[self._slots]
-        self._seconds = seconds
+        self.returns, self.lengths = returns[self._slots], lengths[self._slots]
+        self._seconds, self._names = seconds, names
+        self._metrics = np.zeros((len(self), 0)) if metrics is None else metrics[self._slots]
 
     @cached_property
     def _infos(self) -> dict[int, dict[str, Any]]:
-        everywhere = np.ones(len(self._slots), dtype=np.bool_)
-        episodes = finished(everywhere, self._returns, self._lengths, self._seconds)
+        columns = (self._slots, self.returns, self.lengths, self._metrics)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         return {
-            slot: episodes[index] | dict(zip(self._names, metrics, strict=True))
-            for index, (slot, metrics) in enumerate(
-                zip(self._slots.tolist(), self._metrics.tolist(), strict=True)
-            )
+            slot: {"episode": {"r": total, "l": length, "t": self._seconds}}
+            | dict(zip(self._names, metrics, strict=True))
+            for slot, total, length, metrics in rows
         }
 
     def __getitem__(self, slot: int) -> dict[str, Any]:
@@ -292,23 +270,19 @@ class EpisodeTracker:
 
     def step(
         self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]
-    ) -> dict[int, dict[str, Any]]:
-        """Add one step of every slot whose mask is set; close episodes where `ended`.
-
-        Returns slot -> info of those that ended, as `finished` does.
-        """
+    ) -> Mapping[int, dict[str, Any]]:
+        """Add one step of every slot whose mask is set; close episodes where `ended`."""
         self.returns += rewards
         self.lengths += masks
         return self.close(ended)
 
-    def close(self, ended: NDArray[Any]) -> dict[int, dict[str, Any]]:
-        """Close episodes where `ended`, and return their infos."""
+    def close(self, ended: NDArray[Any]) -> Mapping[int, dict[str, Any]]:
+        """Close episodes where `ended`, and return slot -> info of them."""
         if not ended.any():
             return {}
         seconds = time.perf_counter() - self._started
-        infos = finished(ended, self.returns, self.lengths, seconds)
-        for info in infos.values():
-            self.stats.add(info["episode"]["r"], info["episode"]["l"])
+        infos = Finished(ended, self.returns, self.lengths, seconds)
+        self.stats.add(infos.returns, infos.lengths)
         self.returns[ended], self.lengths[ended] = 0, 0
         return infos
 

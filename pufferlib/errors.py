@@ -1,4 +1,4 @@
-"""Every exception that this package raises on purpose, and suggestions for mistyped names.
+"""Every exception that this package raises on purpose, and the messages of common mistakes.
 
 Catch `PufferError` for all of them. A message is one line: what must hold, what was given, what to
 try. Text from a file or a user goes through `quoted` or `one_line`.
@@ -7,9 +7,11 @@ try. Text from a file or a user goes through `quoted` or `one_line`.
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import reprlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class PufferError(Exception):
@@ -87,9 +89,29 @@ def one_line(text: object, limit: int = 300) -> str:
     return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
 
 
+def error_line(error: BaseException) -> str:
+    """Return the class and the message of an exception in one line."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # the exception is the user's, and its `__str__` may be broken too
+        message = ""
+    return f"{type(error).__name__}: {message}".removesuffix(": ")
+
+
 def _printable(text: str, limit: int) -> str:
     cut = text if len(text) <= limit else f"{text[:limit]} ..."
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in cut)
+
+
+def imported(module: str, extra: str, title: str) -> Any:
+    """Import a package that only some users have; a MissingExtraError names its extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{title} must be installed, but cannot be imported ({error}). "
+            f"Try: pip install 'pufferlib[{extra}]'"
+        ) from error
 
 
 def unknown_name(
@@ -107,6 +129,13 @@ def unknown_name(
         hint = f" Known: {', '.join(known)}."
     place = f" ({one_line(where)})" if where else ""
     return UnknownNameError(f"Unknown {kind} {quoted(name)}{place}.{hint}", suggestions)
+
+
+def unknown_choice(label: str, value: object, choices: Iterable[str]) -> UsageError:
+    """Return the error for `value`, which is not one of `choices`; the caller raises it."""
+    known = list(choices)
+    hint = did_you_mean(str(value), known)
+    return UsageError(f"{label} must be one of {', '.join(known)}, but got {quoted(value)}.{hint}")
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
@@ -127,14 +156,14 @@ def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
     for candidate in candidates:
         spellings.setdefault(_plain(candidate), candidate)
     wanted = _plain(name[:200])
-    by_initials = [plain for plain in spellings if "_" in plain and _initials(plain) == wanted]
+    by_initials = [
+        plain
+        for plain in spellings
+        if "_" in plain and "".join(word[:1] for word in plain.split("_")) == wanted
+    ]
     by_spelling = difflib.get_close_matches(wanted, spellings, n=n)
     return [spellings[plain] for plain in dict.fromkeys(by_initials + by_spelling)][:n]
 
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "_")
-
-
-def _initials(plain: str) -> str:
-    return "".join(word[:1] for word in plain.split("_"))

@@ -6,7 +6,7 @@ With engine.py the only importer of the compiled module `_core`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 import pufferlib._core as _core
 from pufferlib.buffers import Buffers, allocate
+from pufferlib.config import parse_number
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, Finished, Infos
-from pufferlib.errors import NativeError, UsageError, did_you_mean, quoted, unknown_name
+from pufferlib.errors import NativeError, UsageError, quoted, unknown_choice, unknown_name
 from pufferlib.spaces import Space
 
 
@@ -40,13 +41,10 @@ class Param:
         if self.choices:
             if value in self.choices:
                 return float(self.choices.index(value))
-            hint = did_you_mean(str(value), self.choices)
-            raise UsageError(
-                f"`{self.name}` of `{env}` must be one of {', '.join(self.choices)}, "
-                f"but got {quoted(value)}.{hint}"
-            )
+            raise unknown_choice(f"`{self.name}` of `{env}`", value, self.choices)
         if isinstance(value, str):
-            value = _parse_number(value)
+            number = parse_number(value)
+            value = value if number is None else number
         wanted = (int, np.integer) if self.type == "int" else (int, float, np.integer, np.floating)
         is_whole = isinstance(value, float) and value.is_integer()
         if not (isinstance(value, wanted) or is_whole):
@@ -97,33 +95,15 @@ class NativeInfo:
 @cache
 def infos() -> dict[str, NativeInfo]:
     """Return the descriptors of all C environments by name."""
-    return {entry["name"]: _info(entry) for entry in _core.infos()}
-
-
-def _info(entry: dict[str, Any]) -> NativeInfo:
-    params = tuple(
-        Param(
-            name=field["name"],
-            type=field["type"],
-            default=field["default"],
-            low=field["low"],
-            high=field["high"],
-            doc=field["doc"],
-            choices=tuple(field["choices"].split("|")) if field["choices"] else (),
+    found = {}
+    for entry in _core.infos():
+        params = tuple(
+            Param(**{**field, "choices": tuple(filter(None, field["choices"].split("|")))})
+            for field in entry["params"]
         )
-        for field in entry["params"]
-    )
-    metrics = tuple(Metric(field["name"], field["doc"]) for field in entry["metrics"])
-    return NativeInfo(entry["name"], entry["doc"], entry["group"], params, metrics)
-
-
-def _parse_number(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+        metrics = tuple(Metric(field["name"], field["doc"]) for field in entry["metrics"])
+        found[entry["name"]] = NativeInfo(**{**entry, "params": params, "metrics": metrics})
+    return found
 
 
 class NativeVec:
@@ -167,7 +147,8 @@ class NativeVec:
         self.action_space = _action_space(layout)
         self.has_action_masks: bool = layout["action_masks"]
         self.picture_shape = (layout["height"], layout["width"], 3)
-        self.bind(buffers or self._allocate())
+        spaces = self.observation_space, self.action_space
+        self.bind(buffers or allocate(self.num_slots, *spaces, self.has_action_masks))
         self._final_returns = self._vec.final_returns()
         self._final_lengths = self._vec.final_lengths()
         self._final_metrics = self._vec.final_metrics()
@@ -175,25 +156,9 @@ class NativeVec:
         self._started = time.perf_counter()
         self._stepped = [self._started] * 2  # when each half finished its last step
 
-    def _allocate(self) -> Buffers:
-        return allocate(
-            self.num_slots, self.observation_space, self.action_space, self.has_action_masks
-        )
-
     def bind(self, buffers: Buffers) -> None:
         """Use these buffers from now on. The next call must be `reset` or `restore`."""
-        self._vec.bind(
-            observations=buffers.observations,
-            actions=buffers.actions,
-            rewards=buffers.rewards,
-            terminals=buffers.terminals.view(np.uint8),
-            truncations=buffers.truncations.view(np.uint8),
-            masks=buffers.masks.view(np.uint8),
-            action_masks=None
-            if buffers.action_masks is None
-            else buffers.action_masks.view(np.uint8),
-            final_observations=buffers.final_observations,
-        )
+        self._vec.bind(**{name: _as_bytes(rows) for name, rows in vars(buffers).items()})
         self.buffers = buffers
         self._ready = False
 
@@ -236,15 +201,10 @@ class NativeVec:
         middle = self.num_slots // 2
         rows = slice(None) if half is None else slice(half * middle, (half + 1) * middle)
         ended = self.buffers.terminals[rows] | self.buffers.truncations[rows]
+        returns, lengths = self._final_returns[rows], self._final_lengths[rows]
         seconds = self._stepped[half or 0] - self._started
-        return Finished(
-            ended,
-            self._final_returns[rows],
-            self._final_lengths[rows],
-            seconds,
-            self._metric_names,
-            self._final_metrics[rows],
-        )
+        metrics = self._metric_names, self._final_metrics[rows]
+        return Finished(ended, returns, lengths, seconds, *metrics)
 
     def drain(self) -> EpisodeStats:
         """Return the statistics of episodes finished since the last drain."""
@@ -298,6 +258,11 @@ class NativeVec:
         self._final_lengths = self._final_lengths.copy()
         self._final_metrics = self._final_metrics.copy()
         self._vec.close()
+
+
+def _as_bytes(rows: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Return flags as bytes, and other rows as they are: the core knows no bool arrays."""
+    return rows.view(np.uint8) if rows is not None and rows.dtype == np.bool_ else rows
 
 
 def _observation_space(layout: dict[str, Any]) -> Space:
@@ -398,17 +363,18 @@ mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
 
 Flags = _core.Flags  # turns of workers in shared memory, see csrc/sync/flags.h
 EnvLoop = _core.EnvLoop  # steps Python envs, see csrc/python/env_loop.cpp
-flags_bytes = _core.flags_bytes
+flags_bytes: Callable[[int], int] = _core.flags_bytes  # of workers
 
+# seed and index of an env -> its seed; env 0 gets the seed itself
+env_seed: Callable[[int, int], int] = _core.env_seed
 
-def die_with_parent() -> bool:
-    """Make the kernel kill this process when its parent dies; False if unsupported."""
-    return bool(_core.die_with_parent())
+# These return False where the system does not support them
+die_with_parent: Callable[[], bool] = _core.die_with_parent  # the kernel kills this process then
+adopt_orphans: Callable[[], bool] = _core.adopt_orphans  # become the parent of orphaned descendants
+keep_memory: Callable[[], bool] = _core.keep_memory  # reuse freed memory, in the whole process
 
-
-def adopt_orphans() -> bool:
-    """Become the parent of orphaned descendants of this process; False if unsupported."""
-    return bool(_core.adopt_orphans())
+# number of processes -> bytes of shared, initially zeroed memory for their barrier
+barrier_bytes: Callable[[int], int] = _core.barrier_bytes
 
 
 def futex_baseline(num_workers: int, work_seconds: float, turns: int) -> float:
@@ -423,11 +389,6 @@ def futex_baseline(num_workers: int, work_seconds: float, turns: int) -> float:
     return taken * 1e-9
 
 
-def barrier_bytes(size: int) -> int:
-    """Return the bytes of shared, initially zeroed memory for a barrier of `size` processes."""
-    return int(_core.barrier_bytes(size))
-
-
 def barrier_wait(
     memory: NDArray[np.uint8], rank: int, size: int, round: int, spins: int, timeout_ms: int
 ) -> bool:
@@ -436,20 +397,6 @@ def barrier_wait(
     After a timeout or an interrupt, call it again. Other threads of this process run meanwhile.
     """
     return bool(_core.barrier_wait(memory, rank, size, round % 2**32, spins, timeout_ms))
-
-
-def keep_memory() -> bool:
-    """Keep freed memory in this process, for loops that allocate the same sizes repeatedly.
-
-    Applies to the whole process and cannot be undone. Returns False if the C library does not
-    support it.
-    """
-    return bool(_core.keep_memory())
-
-
-def env_seed(seed: int, index: int) -> int:
-    """Return the seed of env `index`; env 0 gets `seed` itself."""
-    return int(_core.env_seed(seed, index))
 
 
 def advantage_scan(
@@ -461,6 +408,7 @@ def advantage_scan(
     final_values: NDArray[np.float32],
     masks: NDArray[Any] | None,
     ratios: NDArray[np.float32] | None,
+    /,
     gamma: float,
     gae_lambda: float,
     rho_clip: float = 1.0,
@@ -468,22 +416,9 @@ def advantage_scan(
 ) -> NDArray[np.float32]:
     """Compute advantages over [segments, horizon]; csrc/nn/advantage.c has the formula."""
     out = np.empty_like(rewards)
+    arrays = (rewards, values, bootstrap, terminals, truncations, final_values, masks, ratios, out)
     try:
-        _core.advantage(
-            rewards,
-            values,
-            bootstrap,
-            terminals.view(np.uint8),
-            truncations.view(np.uint8),
-            final_values,
-            None if masks is None else masks.view(np.uint8),
-            ratios,
-            out,
-            gamma,
-            gae_lambda,
-            rho_clip,
-            c_clip,
-        )
+        _core.advantage(*map(_as_bytes, arrays), gamma, gae_lambda, rho_clip, c_clip)
     except (TypeError, ValueError) as error:
         raise NativeError(f"advantage: {error}") from error
     return out
@@ -500,19 +435,23 @@ def return_moments(
 
     Arrays are `[slots, horizon]`; `running` `[slots]` becomes the returns after the last step.
     """
-    present = None if masks is None else masks.view(np.uint8)
-    count, mean, variance = _core.return_moments(
-        rewards, ends.view(np.uint8), present, gamma, running
+    found: tuple[float, float, float] = _core.return_moments(
+        rewards, _as_bytes(ends), _as_bytes(masks), gamma, running
     )
-    return count, mean, variance
+    return found
 
 
 def moments(
     x: NDArray[np.float32], masks: NDArray[np.bool_] | None = None
 ) -> tuple[float, float, float]:
     """Return count, mean and variance of the numbers whose mask is set."""
-    count, mean, variance = _core.moments(x, None if masks is None else masks.view(np.uint8))
-    return count, mean, variance
+    found: tuple[float, float, float] = _core.moments(x, _as_bytes(masks))
+    return found
+
+
+def kernel_sets() -> list[str]:
+    """Return the sets of kernels that this CPU runs, the fastest first; see csrc/nn/kernels.h."""
+    return list(_core.kernel_sets())
 
 
 def make_engine(**spec: Any) -> Any:

@@ -39,27 +39,41 @@ class Family(NamedTuple):
 
     about: str
     module: str  # with `find(name)` and `names()`, see pufferlib.integrations
+    single: bool = False  # the first word alone is a name too: `find("")`
+    is_slow: bool = False  # its package takes seconds to import: not asked for similar names
 
 
-# families without a module here: their package, and how to make their envs ("" where one cannot)
-_EMULATE = "pufferlib.emulate(env)"
-_ELSEWHERE = {
-    "atari": ("ale-py", 'pufferlib.make("gym-ale_py:ALE/Pong-v5")'),
-    "minigrid": ("minigrid", 'pufferlib.make("gym-minigrid:MiniGrid-Empty-8x8-v0")'),
-    "nethack": ("nle", 'pufferlib.make("gym-nle:NetHackScore-v0")'),
-    "minihack": ("minihack", 'pufferlib.make("gym-minihack:MiniHack-Room-5x5-v0")'),
-    "crafter": ("crafter", _EMULATE),
-    "griddly": ("griddly", _EMULATE),
-    "magent": ("magent2", _EMULATE),
-    "neuralmmo": ("nmmo", _EMULATE),
-    "procgen": ("envpool", ""),
-    "microrts": ("gym-microrts", ""),
-    "pokemon": ("pyboy", ""),
-    "gpudrive": ("gpudrive", ""),
-}
 FAMILIES = {
     "gym": Family("every id of Gymnasium", "pufferlib.integrations.gymnasium"),
+    "atari": Family("games of the Arcade Learning Environment", "pufferlib.integrations.atari"),
+    "procgen": Family("the 16 games of Procgen", "pufferlib.integrations.procgen"),
+    "envpool": Family("every task of EnvPool", "pufferlib.integrations.envpool", is_slow=True),
+    "craftax": Family(
+        "Craftax in JAX; also craftax-classic, craftax-pixels, craftax-classic-pixels",
+        "pufferlib.integrations.craftax",
+        single=True,
+    ),
+    "gymnax": Family("envs of Gymnax, in JAX", "pufferlib.integrations.gymnax", is_slow=True),
+    "brax": Family("physics of Brax, in JAX", "pufferlib.integrations.brax"),
+    "pgx": Family("board games of Pgx, in JAX", "pufferlib.integrations.pgx", is_slow=True),
     "pettingzoo": Family("PettingZoo and MPE2", "pufferlib.integrations.pettingzoo"),
+    "minigrid": Family("MiniGrid and BabyAI", "pufferlib.integrations.minigrid"),
+    "nethack": Family("tasks of NetHack (NLE)", "pufferlib.integrations.nethack", single=True),
+    "minihack": Family("levels of MiniHack", "pufferlib.integrations.minihack"),
+    "crafter": Family("Crafter", "pufferlib.integrations.crafter", single=True),
+    "mujoco": Family("Gymnasium's MuJoCo robots", "pufferlib.integrations.mujoco"),
+    "dmc": Family("DeepMind Control Suite", "pufferlib.integrations.dmc", is_slow=True),
+    "highway": Family("driving tasks", "pufferlib.integrations.highway", is_slow=True),
+    "vizdoom": Family("scenarios of Doom", "pufferlib.integrations.vizdoom"),
+    "bsuite": Family("Behaviour Suite", "pufferlib.integrations.bsuite"),
+    "magent": Family("battles of many agents", "pufferlib.integrations.magent"),
+    "griddly": Family("grid games of Griddly", "pufferlib.integrations.griddly"),
+    "openspiel": Family("games of OpenSpiel", "pufferlib.integrations.openspiel"),
+    "retro": Family("console games, with your ROMs", "pufferlib.integrations.retro"),
+    "microrts": Family("MicroRTS, with Java", "pufferlib.integrations.microrts", single=True),
+    "neuralmmo": Family("Neural MMO 2", "pufferlib.integrations.neuralmmo", single=True),
+    "pokemon": Family("Pokemon Red, with your ROM", "pufferlib.integrations.pokemon"),
+    "gpudrive": Family("GPUDrive, with your build", "pufferlib.integrations.gpudrive", single=True),
 }
 
 _registered: dict[str, dict[str, Any]] = {}  # by plain name
@@ -127,7 +141,7 @@ def find(name: str) -> EnvSpec:
             return _spec(id, OCEAN_REGISTRY[id])
     family, dash, _ = wanted.partition("-")
     try:
-        if dash and family in FAMILIES:
+        if family in FAMILIES and (dash or FAMILIES[family].single):
             found: EnvSpec = _family(family).find(name.strip()[len(family) + 1 :])
             return found
         raise _unknown(name)
@@ -210,18 +224,11 @@ def _family(name: str) -> Any:
 def _unknown(name: str) -> UnknownNameError:
     """Return the error for an unknown name; a family may have it under its prefix."""
     wanted = _without_version(name)
-    known = [id for family in FAMILIES for id in list_envs(family)]
+    known = [id for name in FAMILIES if not FAMILIES[name].is_slow for id in list_envs(name)]
     same = [id for id in known if _without_version(id.partition("-")[2]) == wanted]
     if same:
         listed = " or ".join(f"`{id}`" for id in same)
         return UnknownNameError(f"Unknown environment {quoted(name)}. Did you mean {listed}?", same)
-    family = plain(name).partition("-")[0]
-    if family in _ELSEWHERE:
-        package, way = _ELSEWHERE[family]
-        hint = f"Try pip install {package}, then {way}." if way else "They have no names here yet."
-        return UnknownNameError(
-            f"Unknown environment `{name}`: envs of {family} come with {package}. {hint}"
-        )
     return unknown_name("environment", name, [*list_envs(), *known])
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import psutil
 
 from pufferlib.errors import UsageError
@@ -84,34 +84,18 @@ def _file_cache(folder: Path) -> int:
 
 def check_descriptors(needed: int) -> None:
     """Raise UsageError unless `needed` more files can be opened; raise the soft limit if needed."""
-    try:
-        import resource
-    except ImportError:  # not POSIX
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = _open_descriptors()
+    used = len(os.listdir("/proc/self/fd"))
     if soft == resource.RLIM_INFINITY or used + needed <= soft:
         return
     if hard == resource.RLIM_INFINITY or used + needed <= hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(used + needed + 64, _max(hard)), hard))
+        most = 2**20 if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(used + needed + 64, most), hard))
         return
     raise UsageError(
         f"workers need {needed} file descriptors, but {max(0, hard - used)} of {hard} are left. "
         "Try fewer workers, or `ulimit -n`."
     )
-
-
-def _max(hard: int) -> int:
-    return 2**20 if hard < 0 else hard
-
-
-def _open_descriptors() -> int:
-    for folder in ("/proc/self/fd", "/dev/fd"):
-        try:
-            return len(os.listdir(folder))
-        except OSError:
-            continue
-    return 32
 
 
 def _own_groups() -> list[Path]:
@@ -132,10 +116,7 @@ def _read(path: Path) -> str:
 def check_batch(env: VectorEnv, batch_size: int, device: str = "auto") -> None:
     """Raise UsageError unless a rollout of `batch_size` steps fits into memory."""
     observation, action = observation_layout(env.observation_space), action_layout(env.action_space)
-    per_step = _NUMBERS + sum(
-        int(np.prod(layout.shape, dtype=np.int64)) * layout.dtype.itemsize
-        for layout in (observation, action)
-    )
+    per_step = _NUMBERS + observation.row_bytes + action.row_bytes
     if env.action_masks is not None:
         per_step += sum(action.nvec)
     available = available_memory() if device == "cpu" else _ANY_DEVICE

@@ -156,7 +156,23 @@ def defaults_table(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         steps = next(iter(by_who.values()))[0]["steps"]
         cells = [_result(by_who.get(who, [])) for who in CONTESTANTS]
         rows.append([env.removeprefix("gym-"), f"{steps // 1000}k", *cells])
-    return "\n".join(_table(("env", "steps", *CONTESTANTS.values()), rows))
+    table = "\n".join(_table(("env", "steps", *CONTESTANTS.values()), rows))
+    return f"{table}\n\n{_codes(measured['rows'])}"
+
+
+def _codes(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line that says which code and engine our figures are of."""
+    envs: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["who"].startswith("sb3"):
+            code = f"code {row.get('code', 'of an earlier version')}, engine {row['engine']}"
+            of_code = envs.setdefault(code, [])
+            if row["env"] not in of_code:
+                of_code.append(row["env"])
+    if len(envs) == 1:
+        return f"All of our figures: {next(iter(envs))}."
+    parts = [f"{code}: {', '.join(names)}" for code, names in envs.items()]
+    return f"Our figures are of several versions. {'; '.join(parts)}."
 
 
 def _result(seeds: Sequence[Mapping[str, Any]]) -> str:
@@ -170,11 +186,28 @@ def _result(seeds: Sequence[Mapping[str, Any]]) -> str:
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
+def families_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of environments of other packages, a line for each seed."""
+    headings = ("env", "random actions", "mark", "seed", "best", "reached after")
+    rows = []
+    for name, entry in measured.items():
+        for seed in entry["rows"]:
+            reached = "not reached"
+            if seed["steps"] is not None:
+                reached = f"{seed['steps'] / 1000:.0f}k steps, {seed['seconds']:.0f} s"
+            figures = f"{entry['random']:.2f}", f"{seed['mark']:g}", f"{seed['seed']}"
+            rows.append([name, *figures, f"{seed['best']:.2f}", reached])
+    return "\n".join(_table(headings, rows))
+
+
+MEASURED_TABLES = {"gym": gym_table, "defaults": defaults_table, "families": families_table}
+
+
 def write_measured_tables() -> None:
     """Write the figures of benchmarks/results/ into docs/performance.md."""
     page = DOCS / "performance.md"
     text = page.read_text(encoding="utf-8")
-    for name, table in {"gym": gym_table, "defaults": defaults_table}.items():
+    for name, table in MEASURED_TABLES.items():
         block = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         figures = table(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
         text, count = block.subn(

@@ -1,5 +1,29 @@
 """Tests share few cores: torch computes on one thread unless a test asks for more."""
 
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+SCRIPTS = str(Path(__file__).resolve().parent.parent / "scripts")
+
+
+@pytest.fixture(scope="session")
+def integrations_script() -> ModuleType:
+    """Return scripts/test_integrations.py as a module."""
+    return _script("test_integrations")
+
+
+@pytest.fixture(scope="session")
+def try_integration() -> ModuleType:
+    """Return scripts/try_integration.py as a module."""
+    return _script("try_integration")
+
+
+def _script(name: str) -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPTS)
+        return importlib.import_module(name)

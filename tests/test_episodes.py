@@ -12,8 +12,8 @@ from pufferlib.episodes import (
     EpisodeStats,
     EpisodeTracker,
     EpisodeWindow,
+    Finished,
     Infos,
-    finished,
     joined_metrics,
 )
 
@@ -51,7 +51,7 @@ def test_every_slot_has_its_own_dict() -> None:
 
 
 def test_finished_has_return_length_and_time_of_ended_episodes() -> None:
-    infos = finished(
+    infos = Finished(
         np.array([False, True, True]), np.array([9.0, 1.5, -2.0]), np.array([9, 3, 4]), 0.25
     )
     assert infos == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -183,6 +185,17 @@ def test_closing_twice_is_fine_and_rows_stay_readable() -> None:
     assert np.isfinite(rows).all()
     with pytest.raises(ValueError, match="closed"):
         vec.step()
+
+
+def test_a_script_that_ends_with_an_env_in_use_prints_nothing() -> None:
+    script = (
+        "import gc, pufferlib\n"
+        "env = pufferlib.make('cartpole', num_envs=2)\n"
+        "def kept(phase, info): env\n"
+        "gc.callbacks.append(kept)  # the interpreter never frees it\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_episode_time_is_that_of_the_step_not_of_the_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,18 +187,3 @@ def test_a_misspelt_option_of_make_is_found(name: str) -> None:
         pufferlib.make(name, num_env=4)
     assert "\n" not in str(caught.value)
     assert caught.value.suggestions[0] == "num_envs"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("atari-pong", r"come with ale-py\. Try pip install ale-py, then pufferlib.make\("),
-        ("Minigrid_Empty-8x8", r"come with minigrid\. Try pip install minigrid, then"),
-        ("crafter", r"come with crafter\. Try pip install crafter, then pufferlib.emulate"),
-        ("procgen-coinrun", r"come with envpool\. They have no names here yet"),
-    ],
-)
-def test_an_unknown_name_of_a_known_family_says_which_package(name: str, said: str) -> None:
-    with pytest.raises(UnknownNameError, match=said) as caught:
-        pufferlib.make(name)
-    assert "\n" not in str(caught.value)

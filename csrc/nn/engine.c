@@ -1,22 +1,15 @@
-// engine.c - see engine.h.
+// engine.c - acting and rollouts of the native engine; updates.c has the rest of engine.h.
 #include "engine.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     MAX_PARTS = 16,          // of a gradient: enough for as many threads
-    MIN_TILES = 2,           // of a part
     PIECE = 2048,            // floats
     MAX_PARTIALS = 1 << 23,  // floats of all partial gradients together
 };
-
-// Rows [first, last) of a parameter.
-typedef struct PufPiece {
-    int32_t param, first, last;
-} PufPiece;
 
 // ---- Building -----------------------------------------------------------------------------------
 
@@ -60,7 +53,7 @@ PufEngine* puf_engine_create(const PufNetworkSpec* spec, const PufKernels* kerne
         goto no_memory;
     cut_params(net, engine->pieces);
     for (int32_t i = 0; i < num_threads; i++)
-        if (!(engine->works[i] = puf_workspace_create(net))) goto failed;
+        if (!(engine->works[i] = puf_workspace_create(net, PUF_TILE))) goto failed;
     return engine;
 no_memory:
     puf_fail(PUF_NO_MEMORY, "cannot allocate an engine");
@@ -95,10 +88,6 @@ static float uniform_at(uint64_t stream, uint64_t index) {
     return (float)(bits >> 40) * (1.0f / 16777216.0f);
 }
 
-static int32_t action_words(const PufNetwork* net) {
-    return net->head.num_discrete + net->head.num_continuous;
-}
-
 // Draws actions for rows of a tile whose outputs are there; the first row is slot `slot`.
 static void draw(const PufNetwork* net, PufWorkspace* work, int32_t rows, uint64_t key,
                  uint64_t slot, uint64_t counter) {
@@ -124,6 +113,27 @@ static const float* values_of(const PufNetwork* net, const PufWorkspace* work) {
     return work->steps.outputs + (size_t)(net->num_outputs - 1) * PUF_TILE;
 }
 
+// From the observations that were read to outputs. Row r belongs to slots[r], or to slot first + r;
+// its recurrent state is read there, and the one after the step is left at row rows + r.
+static void forward_step(const PufNetwork* net, PufWorkspace* work, int32_t rows,
+                         const PufState* state, const int32_t* slots, int32_t first) {
+    if (!net->spec.core) {
+        puf_network_forward(net, work, rows);
+        return;
+    }
+    for (int32_t row = 0; row < 2 * rows; row++) work->core.kept[row] = -1;
+    for (int32_t row = 0; row < rows; row++)
+        puf_core_load(net, work, row, state, (size_t)(slots ? slots[row] : first + row));
+    puf_core_forward(net, work, 0, rows, 1);
+}
+
+// Writes the recurrent state after `forward_step` for rows from slot `first` on.
+static void store_state(const PufNetwork* net, const PufWorkspace* work, int32_t rows,
+                        const PufState* state, int32_t first) {
+    for (int32_t row = 0; row < rows && state->parts[0]; row++)
+        puf_core_store(net, work, rows + row, state, (size_t)(first + row));
+}
+
 typedef struct {
     PufEngine* engine;
     const PufAct* act;
@@ -132,7 +142,8 @@ typedef struct {
 
 static void act_tile(const PufNetwork* net, PufWorkspace* work, const PufAct* act, int32_t first,
                      int32_t rows) {
-    const size_t words = (size_t)action_words(net), width = (size_t)puf_network_mask_width(net);
+    const size_t words = (size_t)puf_network_action_words(net),
+                 width = (size_t)puf_network_mask_width(net);
     work->steps.legal = act->action_masks ? work->legal : NULL;
     for (int32_t row = 0; row < rows; row++) {
         const size_t at = (size_t)(first + row);
@@ -140,7 +151,8 @@ static void act_tile(const PufNetwork* net, PufWorkspace* work, const PufAct* ac
         if (act->action_masks)
             puf_network_read_mask(net, work, row, act->action_masks + at * width);
     }
-    puf_network_forward(net, work, rows);
+    forward_step(net, work, rows, &act->state, NULL, first);
+    store_state(net, work, rows, &act->next_state, first);
     if (act->values)
         memcpy(act->values + first, values_of(net, work), (size_t)rows * sizeof(float));
     if (!act->actions) return;
@@ -181,19 +193,22 @@ typedef struct {
     const PufBatch* batch;
     PufRollout* rollout;
     uint8_t* resets;
+    PufState state;  // of each slot
     uint64_t key, first_slot;
     int32_t blocks_per_unit;
     atomic_int next;
-    atomic_bool some_absent;
+    atomic_bool some_absent, some_infinite;
 } CollectJob;
 
-// Looks at slots [first, first + rows) and writes what the policy does in step (stretch, t).
+static void note(atomic_bool* flag) { atomic_store_explicit(flag, true, memory_order_relaxed); }
+
+// Reads slots [first, first + rows), acts, and writes step (stretch, t) up to the actions.
 static void collect_tile(CollectJob* job, PufWorkspace* work, int32_t first, int32_t rows,
                          int32_t stretch, int32_t t) {
     const PufNetwork* net = job->engine->network;
     const PufBatch* batch = job->batch;
     PufRollout* rollout = job->rollout;
-    const size_t horizon = (size_t)rollout->horizon, words = (size_t)action_words(net);
+    const size_t horizon = (size_t)rollout->horizon, words = (size_t)puf_network_action_words(net);
     const size_t width = (size_t)batch->mask_width;
     const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)first;
     work->steps.legal = rollout->action_masks ? work->legal : NULL;
@@ -201,22 +216,27 @@ static void collect_tile(CollectJob* job, PufWorkspace* work, int32_t first, int
         const size_t slot = (size_t)(first + row);
         const size_t cell = (segment + (size_t)row) * horizon + (size_t)t;
         const uint8_t* observation = batch->observations + slot * batch->obs_stride;
-        memcpy(rollout->observations + cell * net->obs_bytes, observation, net->obs_bytes);
+        puf_copy(rollout->observations + cell * net->obs_bytes, observation, net->obs_bytes);
         puf_network_read(net, work, row, observation);
         rollout->masks[cell] = batch->masks[slot];
         rollout->resets[cell] = job->resets[slot];
-        if (!batch->masks[slot])
-            atomic_store_explicit(&job->some_absent, true, memory_order_relaxed);
+        if (!batch->masks[slot]) note(&job->some_absent);
         if (rollout->action_masks) {
             const uint8_t* legal = batch->action_masks + slot * batch->mask_stride;
             memcpy(rollout->action_masks + cell * width, legal, width);
             puf_network_read_mask(net, work, row, legal);
         }
     }
-    puf_network_forward(net, work, rows);
+    forward_step(net, work, rows, &job->state, NULL, first);
+    for (int32_t row = 0; row < rows && net->spec.core && t == 0; row++)
+        puf_core_store(net, work, row, &rollout->states, segment + (size_t)row);
+    store_state(net, work, rows, &job->state, first);
     const float* values = values_of(net, work);
     for (int32_t row = 0; row < rows; row++)
         rollout->values[(segment + (size_t)row) * horizon + (size_t)t] = values[row];
+    bool finite = net->kernels->all_finite(rows, values);
+    if (net->spec.obs_type == PUF_OBS_F32 || net->spec.obs_type == PUF_OBS_F64)
+        finite &= net->kernels->all_finite(rows * net->x_stride, work->x);
     draw(net, work, rows, job->key, job->first_slot + (uint64_t)first,
          (uint64_t)stretch * horizon + (uint64_t)t);
     int32_t* env_rows = puf_vec_action_rows(job->vec);
@@ -227,17 +247,19 @@ static void collect_tile(CollectJob* job, PufWorkspace* work, int32_t first, int
                     env_rows + (size_t)(first + row) * words);
         rollout->logprobs[cell] = work->steps.logprobs[row];
     }
+    if (!finite || !net->kernels->all_finite(rows, work->steps.logprobs)) note(&job->some_infinite);
 }
 
-// Values of rows that `from` gives for the slots listed, into `to` at each slot's place.
-static void value_rows(const PufNetwork* net, PufWorkspace* work, const uint8_t* from,
+// Computes the values of the rows of `from` that belong to the listed slots.
+static void value_rows(const CollectJob* job, PufWorkspace* work, const uint8_t* from,
                        size_t stride, const int32_t* slots, int32_t count) {
+    const PufNetwork* net = job->engine->network;
     for (int32_t row = 0; row < count; row++)
         puf_network_read(net, work, row, from + (size_t)slots[row] * stride);
-    puf_network_forward(net, work, count);
+    forward_step(net, work, count, &job->state, slots, 0);
 }
 
-// Takes what the step led to, for slots [first, last).
+// Stores rewards and ends of a step, for slots [first, last).
 static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last,
                        int32_t stretch, int32_t t) {
     const PufNetwork* net = job->engine->network;
@@ -245,6 +267,7 @@ static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32
     PufRollout* rollout = job->rollout;
     const size_t horizon = (size_t)rollout->horizon;
     int32_t cut[PUF_TILE], num_cut = 0;
+    if (!net->kernels->all_finite(last - first, batch->rewards + first)) note(&job->some_infinite);
     for (int32_t slot = first; slot < last; slot++) {
         const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)slot;
         const size_t cell = segment * horizon + (size_t)t;
@@ -252,11 +275,11 @@ static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32
         rollout->rewards[cell] = batch->rewards[slot];
         rollout->terminals[cell] = terminal;
         rollout->truncations[cell] = truncation;
-        // an agent that left at an end must come back without a memory
+        // an agent that left at an end must return without a recurrent state
         job->resets[slot] = (terminal | truncation) || (job->resets[slot] && !rollout->masks[cell]);
         if (truncation) cut[num_cut++] = slot;
         if (num_cut && (num_cut == PUF_TILE || slot + 1 == last)) {
-            value_rows(net, work, batch->final_observations, batch->obs_bytes, cut, num_cut);
+            value_rows(job, work, batch->final_observations, batch->obs_bytes, cut, num_cut);
             for (int32_t i = 0; i < num_cut; i++) {
                 const size_t of = (size_t)stretch * (size_t)rollout->num_slots + (size_t)cut[i];
                 rollout->final_values[of * horizon + (size_t)t] = values_of(net, work)[i];
@@ -264,6 +287,8 @@ static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32
             num_cut = 0;
         }
     }
+    for (int32_t slot = first; slot < last && net->spec.core; slot++)
+        if (job->resets[slot]) puf_core_clear(net, &job->state, (size_t)slot);
 }
 
 static void bootstrap(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last) {
@@ -282,13 +307,13 @@ static void bootstrap(CollectJob* job, PufWorkspace* work, int32_t first, int32_
         const int32_t rows = last - slot < PUF_TILE ? last - slot : PUF_TILE;
         int32_t slots[PUF_TILE];
         for (int32_t row = 0; row < rows; row++) slots[row] = slot + row;
-        value_rows(net, work, job->batch->observations, job->batch->obs_stride, slots, rows);
+        value_rows(job, work, job->batch->observations, job->batch->obs_stride, slots, rows);
         for (int32_t row = 0; row < rows; row++)
             after[slot + row] = job->batch->masks[slot + row] ? values_of(net, work)[row] : 0.0f;
     }
 }
 
-// One thread takes a few blocks of envs through the whole rollout.
+// A thread steps a few blocks of envs through the whole rollout.
 static void collect_body(void* context, int32_t worker) {
     CollectJob* job = context;
     PufWorkspace* work = job->engine->works[worker];
@@ -317,14 +342,15 @@ static void collect_body(void* context, int32_t worker) {
 }
 
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
-                           uint64_t key, uint64_t first_slot) {
+                           const PufState* state, uint64_t key, uint64_t first_slot) {
     const PufBatch* batch = puf_vec_batch(vec);
     const PufNetwork* net = engine->network;
     const int32_t num_slots = batch->num_envs * batch->agents_per_env;
     const bool has_masks = batch->layout.action_masks;
     if (!batch->observations) return puf_fail(PUF_BAD_ARGUMENT, "bind buffers before collect");
     if (rollout->num_slots != num_slots || rollout->segments % num_slots ||
-        batch->obs_bytes != net->obs_bytes || batch->action_words != action_words(net) ||
+        batch->obs_bytes != net->obs_bytes ||
+        batch->action_words != puf_network_action_words(net) ||
         (has_masks && (!rollout->action_masks || batch->mask_width != puf_network_mask_width(net))))
         return puf_fail(PUF_BAD_ARGUMENT, "the rollout must fit the envs and the policy");
     const int32_t num_blocks = puf_vec_num_blocks(vec);
@@ -338,252 +364,12 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
                       .batch = batch,
                       .rollout = rollout,
                       .resets = resets,
+                      .state = *state,
                       .key = key,
                       .first_slot = first_slot,
                       .blocks_per_unit = (num_blocks + units - 1) / units};
     puf_threads_run(engine->threads, collect_body, &job);
     rollout->all_present = !atomic_load(&job.some_absent);
+    rollout->all_finite = !atomic_load(&job.some_infinite);
     return PUF_OK;
-}
-
-// ---- Updates ------------------------------------------------------------------------------------
-
-typedef struct {
-    double mean, std;
-    float share;    // 1 / steps that count
-    int64_t steps;  // rows of the minibatch, masked ones included
-    int32_t parts;
-} Minibatch;
-
-typedef struct {
-    PufEngine* engine;
-    const PufPass* pass;
-    Minibatch* minibatches;
-    double (*losses)[PUF_NUM_LOSSES];  // [max_parts]
-    atomic_int* counters;              // next item of each phase
-} PassJob;
-
-// The cell [segments * horizon] of row `row` of a minibatch that begins at `first` in the order.
-static size_t cell_of(const PufPass* pass, int64_t first, int64_t row, float* weight) {
-    const int64_t horizon = pass->rollout->horizon;
-    const int64_t unit = pass->by_step ? first + row : first + row / horizon;
-    if (!pass->order) {  // all steps in order
-        *weight = 1.0f;
-        return (size_t)unit;
-    }
-    *weight = pass->weights ? pass->weights[unit] : 1.0f;
-    return (size_t)(pass->by_step ? pass->order[unit]
-                                  : pass->order[unit] * horizon + row % horizon);
-}
-
-// Mean and deviation of the advantages of a minibatch, and how many steps count.
-static void measure(const PassJob* job, int32_t index) {
-    const PufPass* pass = job->pass;
-    const PufRollout* rollout = pass->rollout;
-    Minibatch* batch = &job->minibatches[index];
-    const int64_t first = pass->splits[index], units = pass->splits[index + 1] - first;
-    batch->steps = pass->by_step ? units : units * rollout->horizon;
-    const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
-    int64_t parts = tiles / MIN_TILES;
-    parts = parts < 1 ? 1 : parts;
-    batch->parts = parts < job->engine->max_parts ? (int32_t)parts : job->engine->max_parts;
-    double count = 0, total = 0, sum = 0, squares = 0;
-    for (int64_t row = 0; row < batch->steps; row++) {
-        float weight;
-        const size_t cell = cell_of(pass, first, row, &weight);
-        if (!rollout->all_present && !rollout->masks[cell]) continue;
-        count += 1;
-        total += (double)weight;
-        sum += (double)weight * (double)pass->advantages[cell];
-    }
-    const double mean = total > 0 ? sum / total : 0;
-    for (int64_t row = 0; row < batch->steps && pass->norm_adv; row++) {
-        float weight;
-        const size_t cell = cell_of(pass, first, row, &weight);
-        if (!rollout->all_present && !rollout->masks[cell]) continue;
-        const double offset = (double)pass->advantages[cell] - mean;
-        squares += (double)weight * offset * offset;
-    }
-    const double std = total > 0 ? sqrt(squares / total) : 0;
-    batch->mean = pass->norm_adv ? mean : 0;
-    batch->std = !pass->norm_adv                 ? 1
-                 : std < (double)pass->adv_floor ? (double)pass->adv_floor
-                                                 : std;
-    batch->share = (float)(1.0 / (count > 0 ? count : 1));
-}
-
-// Fills rows of a tile with steps of the rollout.
-static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batch, int64_t first,
-                   int64_t from, int32_t rows) {
-    const PufPass* pass = job->pass;
-    const PufRollout* rollout = pass->rollout;
-    const PufNetwork* net = job->engine->network;
-    PufColumns* steps = &work->steps;
-    const size_t words = (size_t)action_words(net), width = (size_t)puf_network_mask_width(net);
-    const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std);
-    steps->legal = rollout->action_masks ? work->legal : NULL;
-    for (int32_t row = 0; row < rows; row++) {
-        const size_t cell = cell_of(pass, first, from + row, &steps->weights[row]);
-        puf_network_read(net, work, row, rollout->observations + cell * net->obs_bytes);
-        if (rollout->action_masks)
-            puf_network_read_mask(net, work, row, rollout->action_masks + cell * width);
-        const int32_t* action = rollout->actions + cell * words;
-        for (int32_t i = 0; i < net->head.num_discrete; i++)
-            steps->choices[i * PUF_TILE + row] = *action++;
-        for (int32_t i = 0; i < net->head.num_continuous; i++)
-            memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
-        steps->old_logprobs[row] = rollout->logprobs[cell];
-        steps->old_values[row] = rollout->values[cell];
-        steps->advantages[row] = (pass->advantages[cell] - mean) * scale;
-        steps->returns[row] = pass->returns[cell];
-        steps->present[row] = rollout->all_present || rollout->masks[cell] ? -1 : 0;
-    }
-    for (int32_t row = rows; row < PUF_TILE; row++) steps->present[row] = 0;
-}
-
-// Tiles of one part of a minibatch, forwards and backwards.
-static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index, int32_t part) {
-    const PufPass* pass = job->pass;
-    const PufNetwork* net = job->engine->network;
-    const Minibatch* batch = &job->minibatches[index];
-    const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
-    const int64_t first = tiles * part / batch->parts, last = tiles * (part + 1) / batch->parts;
-    float* partial = job->engine->partials + (size_t)part * net->partial_floats;
-    double* losses = job->losses[part];
-    PufLossOptions options = pass->loss;
-    options.share = batch->share;
-    memset(losses, 0, sizeof job->losses[part]);
-    memset(partial + net->log_std_at, 0, (size_t)net->head.num_continuous * sizeof(float));
-    for (int64_t tile = first; tile < last; tile++) {
-        const int64_t from = tile * PUF_TILE;
-        const int32_t rows =
-            batch->steps - from < PUF_TILE ? (int32_t)(batch->steps - from) : PUF_TILE;
-        gather(job, work, batch, pass->splits[index], from, rows);
-        puf_network_forward(net, work, rows);
-        net->kernels->ppo(&net->head, &options, &work->steps, losses, partial + net->log_std_at);
-        puf_network_backward(net, work, rows, partial, tile == first);
-    }
-}
-
-// The next item of a phase that has `count` of them; -1 when none is left.
-static int32_t claim(const PassJob* job, int32_t phase, int32_t count) {
-    const int32_t item = atomic_fetch_add_explicit(&job->counters[phase], 1, memory_order_relaxed);
-    return item < count ? item : -1;
-}
-
-static void update_piece(const PassJob* job, const PufAdam* adam, const PufPiece* piece) {
-    PufNetwork* net = job->engine->network;
-    const PufParam* param = &net->params[piece->param];
-    const size_t at = (size_t)piece->first * (size_t)param->cols;
-    net->kernels->adam((piece->last - piece->first) * param->cols, adam,
-                       job->engine->joined + param->grad_at + at, param->value + at,
-                       param->mean + at, param->square + at);
-    puf_network_pack_rows(net, piece->param, piece->first, piece->last);
-}
-
-// What all threads do together. Phases: measure all minibatches; then for each one differentiate
-// its parts, join them piece by piece, and update piece by piece.
-static void pass_body(void* context, int32_t worker) {
-    PassJob* job = context;
-    PufEngine* engine = job->engine;
-    const PufPass* pass = job->pass;
-    int32_t phase = 0, item;
-    double num_steps = pass->num_steps ? (double)*pass->num_steps : 0;
-    while ((item = claim(job, phase, pass->num_minibatches)) >= 0) measure(job, item);
-    puf_threads_meet(engine->threads);
-    for (int32_t index = 0; index < pass->num_minibatches; index++) {
-        const Minibatch* batch = &job->minibatches[index];
-        phase++;
-        while ((item = claim(job, phase, batch->parts)) >= 0)
-            differentiate(job, engine->works[worker], index, item);
-        puf_threads_meet(engine->threads);
-        phase++;
-        while ((item = claim(job, phase, engine->num_pieces)) >= 0) {
-            const PufPiece* piece = &engine->pieces[item];
-            engine->squares[item] =
-                puf_network_join(engine->network, piece->param, piece->first, piece->last,
-                                 batch->parts, engine->partials, engine->joined);
-        }
-        if (worker == 0)
-            for (int32_t i = 0; i < PUF_NUM_LOSSES; i++) {
-                double sum = 0;
-                for (int32_t part = 0; part < batch->parts; part++) sum += job->losses[part][i];
-                pass->numbers[index * (PUF_NUM_LOSSES + 1) + i] =
-                    (float)(sum * (double)batch->share);
-            }
-        puf_threads_meet(engine->threads);
-        double squares = 0;
-        for (int32_t i = 0; i < engine->num_pieces; i++) squares += engine->squares[i];
-        const float norm = (float)sqrt(squares);
-        if (worker == 0) pass->numbers[index * (PUF_NUM_LOSSES + 1) + PUF_NUM_LOSSES] = norm;
-        phase++;
-        if (!pass->step) continue;
-        if (isfinite(norm)) {  // else the weights stay as they are
-            PufAdam adam = pass->adam;
-            num_steps += 1;
-            adam.correction1 = (float)(1 - pow((double)adam.beta1, num_steps));
-            adam.correction2 = (float)(1 - pow((double)adam.beta2, num_steps));
-            const float limit = pass->max_grad_norm;
-            adam.grad_scale = limit >= 0 && norm > limit ? limit / norm : 1.0f;
-            while ((item = claim(job, phase, engine->num_pieces)) >= 0)
-                update_piece(job, &adam, &engine->pieces[item]);
-        }
-        puf_threads_meet(engine->threads);
-    }
-    if (worker == 0 && pass->num_steps) *pass->num_steps = (float)num_steps;
-}
-
-PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
-    const size_t count = (size_t)pass->num_minibatches;
-    PassJob job = {.engine = engine, .pass = pass};
-    job.minibatches = calloc(count, sizeof(Minibatch));
-    job.losses = calloc((size_t)engine->max_parts, sizeof *job.losses);
-    job.counters = calloc(3 * count + 1, sizeof(atomic_int));
-    const bool good = job.minibatches && job.losses && job.counters;
-    if (good) puf_threads_run(engine->threads, pass_body, &job);
-    free(job.minibatches);
-    free(job.losses);
-    free(job.counters);
-    return good ? PUF_OK
-                : puf_fail(PUF_NO_MEMORY, "cannot allocate a pass over %zu minibatches", count);
-}
-
-// ---- Log-probabilities --------------------------------------------------------------------------
-
-typedef struct {
-    PassJob pass;
-    float* logprobs;
-    int64_t steps;
-    atomic_int next;
-} JudgeJob;
-
-static void judge_body(void* context, int32_t worker) {
-    static const Minibatch plain = {.std = 1, .share = 1};
-    static const PufLossOptions no_loss = {.vf_clip_coef = -1};
-    JudgeJob* job = context;
-    const PufNetwork* net = job->pass.engine->network;
-    PufWorkspace* work = job->pass.engine->works[worker];
-    for (;;) {
-        const int64_t first = (int64_t)atomic_fetch_add(&job->next, 1) * PUF_TILE;
-        const int64_t left = job->steps - first;
-        if (left <= 0) return;
-        const int32_t rows = left < PUF_TILE ? (int32_t)left : PUF_TILE;
-        double losses[PUF_NUM_LOSSES] = {0};
-        float of_log_std[PUF_MAX_ACTION_PARTS] = {0};
-        gather(&job->pass, work, &plain, 0, first, rows);
-        puf_network_forward(net, work, rows);
-        net->kernels->ppo(&net->head, &no_loss, &work->steps, losses, of_log_std);
-        memcpy(job->logprobs + first, work->steps.logprobs, (size_t)rows * sizeof(float));
-    }
-}
-
-void puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float* logprobs) {
-    const PufPass all = {.rollout = rollout,
-                         .advantages = rollout->values,
-                         .returns = rollout->values,
-                         .by_step = true};  // without an order: all steps, one after another
-    JudgeJob job = {.pass = {.engine = engine, .pass = &all},
-                    .logprobs = logprobs,
-                    .steps = (int64_t)rollout->segments * rollout->horizon};
-    puf_threads_run(engine->threads, judge_body, &job);
 }

@@ -7,7 +7,7 @@
 #ifndef PUF_NN_ENGINE_H
 #define PUF_NN_ENGINE_H
 
-#include "network.h"
+#include "core.h"
 #include "puffer.h"
 #include "threads.h"
 
@@ -24,8 +24,16 @@ typedef struct {
     float *logprobs, *values, *rewards, *final_values;
     uint8_t *terminals, *truncations, *resets, *masks;
     float* bootstrap;  // [segments]
-    bool all_present;  // masks are true everywhere; set by collect
+    PufState states;   // before each segment, [segments]; set by collect
+    // Set by collect: masks are true everywhere; observations, rewards, values and
+    // log-probabilities are finite everywhere.
+    bool all_present, all_finite;
 } PufRollout;
+
+// Rows [first, last) of a parameter.
+typedef struct {
+    int32_t param, first, last;
+} PufPiece;
 
 typedef struct {
     PufNetwork* network;
@@ -35,7 +43,7 @@ typedef struct {
     float* joined;         // the gradient, [grad_floats]: as the parameters lie in torch
     int32_t max_parts;
     int32_t num_pieces;  // of all parameters: what is joined and updated in one go
-    struct PufPiece* pieces;
+    PufPiece* pieces;
     double* squares;  // [num_pieces]
 } PufEngine;
 
@@ -49,6 +57,7 @@ typedef struct {
     int32_t rows;
     const uint8_t* observations;
     const uint8_t* action_masks;  // [rows, mask width], or NULL
+    PufState state, next_state;   // [rows], before and after
     uint64_t key, first_slot, counter;
     int32_t* actions;      // [rows, action words], as they are trained on
     int32_t* env_actions;  // [rows, action words], as the env takes them
@@ -56,12 +65,14 @@ typedef struct {
 } PufAct;
 void puf_engine_act(PufEngine* engine, const PufAct* act);
 
-// Fills a rollout from envs of the C core; `resets` [num_slots] says where an episode begins,
-// before and after. The random numbers of a slot follow from (key, first_slot + slot, step).
+// Fills a rollout from envs of the C core; `resets` [num_slots] says where an episode begins, and
+// `state` [num_slots] is the recurrent state, both before and after. The random numbers of a slot
+// follow from (key, first_slot + slot, step).
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
-                           uint64_t key, uint64_t first_slot);
+                           const PufState* state, uint64_t key, uint64_t first_slot);
 
-// One pass over a rollout: `num_minibatches` updates. Units are segments, or steps if `by_step`.
+// One pass over a rollout: `num_minibatches` updates. Units are segments, or steps if `by_step`,
+// which a recurrent policy refuses.
 typedef struct {
     const PufRollout* rollout;
     const float *advantages, *returns;  // [segments, horizon]
@@ -71,6 +82,9 @@ typedef struct {
     int32_t num_minibatches;
     bool by_step;
     PufLossOptions loss;  // without `share`
+    // [num_minibatches, 3] in all processes: steps that count, mean and deviation of their
+    // advantages; NULL: those of this rollout.
+    const double* moments;
     bool norm_adv;
     float adv_floor;
     float max_grad_norm;  // below 0: none
@@ -82,7 +96,7 @@ typedef struct {
 PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass);
 
 // Log-probabilities [segments, horizon] of a rollout's actions under the present weights.
-void puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float* logprobs);
+PufCode puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float* logprobs);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// kernels.c - which of the compiled sets of kernels runs.
+// kernels.c - selects one of the compiled sets of kernels.
 #include "kernels.h"
 
 #include <stdlib.h>
@@ -50,7 +50,7 @@ const PufKernels* puf_kernels_named(const char* name) {
 const PufKernels* puf_kernels(void) {
     const char* chosen = getenv("PUFFER_KERNELS");
     if (chosen && *chosen) return puf_kernels_named(chosen);
-    for (int32_t i = 1;; i++) {  // not AVX-512 unless asked for: it was never run on such a CPU
+    for (int32_t i = 0;; i++) {
         const PufKernels* found = available(i);
         if (found) return found;
     }

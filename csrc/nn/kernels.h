@@ -47,7 +47,7 @@ typedef struct {
     int32_t x_stride;
     const float* panels;  // w[in, out], see puf_panel_at
     const float* bias;    // [out, padded with 0]; NULL: 0
-    bool add;             // start from what y holds instead of the bias
+    bool add;             // start from what y holds, with the bias on top
     PufFinish finish;
     const float* of;  // [rows, y_stride]: what the layer below gave, for the slopes
     float* y;         // [rows, y_stride]
@@ -88,6 +88,25 @@ typedef struct {
     float* logprobs;   // of the choices under `outputs`
 } PufColumns;
 
+// Recurrent cores; see kernels_recurrent.h.
+typedef enum { PUF_NO_CORE, PUF_LSTM, PUF_GRU, PUF_MINGRU, PUF_NUM_CORES } PufCoreKind;
+
+// One step of some segments. Rows are `width` floats for each unit, or gate after gate.
+typedef struct {
+    int32_t rows, width;  // width: a multiple of PUF_ALIGN
+    float* gates;         // sums from the input; then activations; then slopes of the sums
+    float* sums;          // sums from `hidden`, of LSTM and GRU; backwards the slopes of a GRU's
+    const float *hidden, *cell;      // state before the step; `cell` is an LSTM's
+    float *next_hidden, *next_cell;  // state before the next step
+    const int32_t* kept;             // [rows]: 0 where the next step begins an episode, else -1
+    float* extra;         // tanh of an LSTM's cell; the candidate's part of a GRU's `sums`
+    float* output;        // the hidden state after the step
+    const float* slopes;  // of the loss by `output`
+    // Slopes by the state before the next step, replaced by those before this step: without the
+    // part that goes through `sums`, which is all of an LSTM's `later_hidden`.
+    float *later_hidden, *later_cell;
+} PufCell;
+
 typedef struct {
     float learning_rate, beta1, beta2, eps;
     float correction1, correction2;  // 1 - beta^step
@@ -99,6 +118,10 @@ typedef struct PufKernels {
     int32_t lanes;
 
     void (*product)(const PufProduct* product);
+    // A product with few outputs, in columns: y[o, r] = x[r] . weights[o] + bias[o]. Rows of x and
+    // weights are padded with 0; x has rows up to a multiple of PUF_ALIGN, and so has y columns.
+    void (*dots)(int32_t rows, int32_t in, int32_t out, const float* x, int32_t x_stride,
+                 const float* weights, const float* bias, float* y);
     // grad[n, grad_stride] = a[rows, n]^T b[rows, k]; added to it unless `first`. Columns of grad
     // up to the padded k are written.
     void (*outer)(int32_t rows, int32_t n, int32_t k, const float* a, int32_t a_stride,
@@ -110,12 +133,17 @@ typedef struct PufKernels {
     void (*scale_bytes)(int32_t count, const uint8_t* in, const float* low, const float* factor,
                         bool uniform, float* out);
 
+    bool (*all_finite)(int32_t count, const float* x);
+
     // Draws choices and reals by `uniforms`, and gives their log-probabilities.
     void (*sample)(const PufActionHead* head, PufColumns* steps);
     // Adds the sums of the losses of all steps, and gives the gradients; those of log_std
     // [num_continuous] are added.
     void (*ppo)(const PufActionHead* head, const PufLossOptions* options, PufColumns* steps,
                 double losses[PUF_NUM_LOSSES], float* of_log_std);
+
+    void (*cell_forward[PUF_NUM_CORES])(const PufCell* cell);
+    void (*cell_backward[PUF_NUM_CORES])(const PufCell* cell);
 
     // out[i] = the sum of parts[j * stride + i] over j, in order of j.
     void (*sum_parts)(int32_t count, int32_t num_parts, const float* parts, size_t stride,

@@ -1,4 +1,4 @@
-// kernels_actions.h - drawing and judging actions; included by kernels_source.h only.
+// kernels_actions.h - sampling actions and the PPO loss; included by kernels_source.h only.
 //
 // The same rules as pufferlib/policies/distributions.py and training/ppo.py, for LANES steps at a
 // time. Illegal choices have the logit ILLEGAL: probability 0, no gradient.
@@ -39,8 +39,8 @@ INLINE vec normalise(int32_t n, float* logits, const int32_t* legal, float* weig
     return total;
 }
 
-// Whether an agent has anything to choose: one that waits for its turn has not. Only asked where
-// Box actions meet action masks.
+// Whether an agent has a legal choice; an agent that waits for its turn has none. Used only where
+// Box actions and action masks occur together.
 INLINE ivec is_acting(const PufActionHead* head, const int32_t* legal) {
     ivec any = {0};
     const int32_t width = head->num_logits ? head->num_logits : 1;

@@ -9,6 +9,8 @@
 #define LANES 8
 #define BLOCK 6  // 12 sums, 2 columns and a broadcast: 15 registers
 #define FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define MAX(a, b) ((vec)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define MIN(a, b) ((vec)_mm256_min_ps((__m256)(a), (__m256)(b)))
 #define SQRT(a) ((vec)_mm256_sqrt_ps((__m256)(a)))
 #define KERNELS_NAME "avx2"
 #define KERNELS puf_kernels_avx2

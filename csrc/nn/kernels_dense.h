@@ -16,12 +16,11 @@ INLINE void product_block(const int height, const int width, const PufProduct* p
     const size_t at = (size_t)row * y_stride + (size_t)column;
     float* y = p->y + at;
     vec sums[BLOCK][2];
-    if (p->add)
-        EACH sums[i][j] = load(y + (size_t)i * y_stride + LANES * j);
-    else if (p->bias)
+    if (p->bias)
         EACH sums[i][j] = load(p->bias + column + LANES * j);
     else
         EACH sums[i][j] = (vec){0};
+    if (p->add) EACH sums[i][j] += load(y + (size_t)i * y_stride + LANES * j);
     for (int32_t k = 0; k < p->in; k++, panel += LANES * width) {
         vec w[2];
         UNROLL for (int j = 0; j < width; j++) w[j] = load(panel + LANES * j);
@@ -35,7 +34,7 @@ INLINE void product_block(const int height, const int width, const PufProduct* p
         case PUF_PLAIN:
             break;
         case PUF_RELU:
-            EACH sums[i][j] = pick(sums[i][j] <= 0.0f, (vec){0}, sums[i][j]);  // nan stays nan
+            EACH sums[i][j] = max_of((vec){0}, sums[i][j]);  // nan stays nan
             break;
         case PUF_TANH:
             EACH sums[i][j] = tanh_of(sums[i][j]);
@@ -70,6 +69,24 @@ static void product(const PufProduct* p) {
     for (; p->out - column > LANES; column += 2 * LANES, panel += 2 * LANES * (size_t)p->in)
         product_panel(2, p, column, panel);
     if (column < p->out) product_panel(1, p, column, panel);
+}
+
+// One row of weights at a time: LANES steps are summed side by side, each over vectors of its own
+// numbers.
+static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t x_stride,
+                 const float* weights, const float* bias, float* y) {
+    const size_t stride = (size_t)puf_padded(in);
+    for (int32_t row = 0; row < rows; row += LANES)
+        for (int32_t o = 0; o < out; o++) {
+            const float *w = weights + (size_t)o * stride, *from = x + (size_t)(row * x_stride);
+            vec sums[LANES] = {{0}};
+            for (int32_t k = 0; k < in; k += LANES) {
+                const vec factor = load(w + k);
+                UNROLL for (int i = 0; i < LANES; i++) sums[i] =
+                    FMA(factor, load(from + (size_t)(i * x_stride + k)), sums[i]);
+            }
+            store(y + o * PUF_TILE + row, sum_each(sums) + bias[o]);
+        }
 }
 
 INLINE void outer_block(const int height, const int width, int32_t rows, const float* a,

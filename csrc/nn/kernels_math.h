@@ -19,14 +19,46 @@ INLINE void store_int(int32_t* to, ivec x) { *(loose_ivec*)to = x; }
 // a where the mask is -1, b where it is 0.
 INLINE vec pick(ivec mask, vec a, vec b) { return (vec)((mask & (ivec)a) | (~mask & (ivec)b)); }
 INLINE vec zero_unless(ivec mask, vec a) { return (vec)(mask & (ivec)a); }
-INLINE vec max_of(vec a, vec b) { return pick(a > b, a, b); }
-INLINE vec min_of(vec a, vec b) { return pick(a < b, a, b); }
+// b where one of them is nan; so does x86.
+#ifndef MAX
+#define MAX(a, b) pick((a) > (b), a, b)
+#define MIN(a, b) pick((a) < (b), a, b)
+#endif
+INLINE vec max_of(vec a, vec b) { return MAX(a, b); }
+INLINE vec min_of(vec a, vec b) { return MIN(a, b); }
 INLINE vec abs_of(vec a) { return (vec)((ivec)a & 0x7FFFFFFF); }
 
 INLINE double sum_lanes(vec x) {
     double sum = 0;
     for (int i = 0; i < LANES; i++) sum += (double)x[i];
     return sum;
+}
+
+// Elements of a and b by their indices, those of b counted on from LANES.
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
+#endif
+#if LANES == 16
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif LANES == 8
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define EVEN 0, 2, 4, 6
+#define ODD 1, 3, 5, 7
+#endif
+
+// Element i of the result is the sum of the elements of x[i]; overwrites x [LANES].
+INLINE vec sum_each(vec* x) {
+    UNROLL for (int count = LANES; count > 1; count /= 2)
+        UNROLL for (int i = 0; i < count / 2; i++) {
+        const vec a = x[2 * i], b = x[2 * i + 1];
+        x[i] = SHUFFLE(a, b, EVEN) + SHUFFLE(a, b, ODD);
+    }
+    return x[0];
 }
 
 INLINE vec exp_of(vec x) {

@@ -8,6 +8,7 @@
 //
 #include "kernels_actions.h"
 #include "kernels_dense.h"
+#include "kernels_recurrent.h"
 
 static void scale_bytes(int32_t count, const uint8_t* in, const float* low, const float* factor,
                         bool uniform, float* out) {
@@ -17,6 +18,20 @@ static void scale_bytes(int32_t count, const uint8_t* in, const float* low, cons
     } else {
         for (int32_t i = 0; i < count; i++) out[i] = ((float)in[i] - low[i]) * factor[i];
     }
+}
+
+static bool all_finite(int32_t count, const float* x) {
+    const int32_t exponent = 0x7F800000;  // all bits set: nan or inf
+    ivec bad = {0};
+    int32_t i = 0, others = 0;
+    for (; i + LANES <= count; i += LANES) bad |= ((ivec)load(x + i) & exponent) == exponent;
+    for (; i < count; i++) {
+        int32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        others |= (bits & exponent) == exponent;
+    }
+    for (int32_t j = 0; j < LANES; j++) others |= bad[j];
+    return !others;
 }
 
 static void sum_parts(int32_t count, int32_t num_parts, const float* parts, size_t stride,
@@ -97,11 +112,15 @@ const PufKernels* KERNELS(void) {
         .name = KERNELS_NAME,
         .lanes = LANES,
         .product = product,
+        .dots = dots,
         .outer = outer,
         .column_sums = column_sums,
         .scale_bytes = scale_bytes,
+        .all_finite = all_finite,
         .sample = sample,
         .ppo = ppo,
+        .cell_forward = {NULL, lstm_forward, gru_forward, mingru_forward},
+        .cell_backward = {NULL, lstm_backward, gru_backward, mingru_backward},
         .sum_parts = sum_parts,
         .sum_squares = sum_squares,
         .adam = adam,

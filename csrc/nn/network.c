@@ -9,7 +9,7 @@
 
 // ---- Building -----------------------------------------------------------------------------------
 
-// Pieces of one allocation, 64-byte aligned: the first pass counts, the second hands out.
+// Pieces of one allocation, 64-byte aligned: the first pass counts bytes, the second assigns them.
 typedef struct {
     uint8_t* memory;
     size_t used;
@@ -39,9 +39,11 @@ static PufLayer* add_layer(PufNetwork* net, int32_t in, int32_t out, PufFinish f
                         .out = out,
                         .in_stride = puf_padded(in),
                         .out_stride = puf_padded(out),
+                        .gate = out,
+                        .gate_stride = out,
                         .finish = finish,
                         .needs_input_grad = needs_input_grad};
-    // the smaller of the two ways to fill vectors; the second has to be turned around later
+    // the layout with less padding; the second one is transposed when gradients are joined
     const int64_t lanes = net->kernels->lanes;
     const int64_t straight = (in + lanes - 1) / lanes * lanes * out;
     const int64_t turned = (out + lanes - 1) / lanes * lanes * in;
@@ -65,6 +67,31 @@ static void add_dense_params(PufNetwork* net, int32_t layer, int32_t first_row, 
     add_param(net, PUF_BIAS, layer, first_row, rows, 1);
 }
 
+static int32_t num_gates(PufCoreKind core) {
+    return core == PUF_LSTM ? 4 : core == PUF_GRU ? 3 : 2;
+}
+
+static void add_gates(PufNetwork* net, int32_t in) {
+    const int32_t index = net->num_layers, gates = num_gates(net->spec.core);
+    PufLayer* layer = add_layer(net, in, gates * net->core_stride, PUF_PLAIN, true);
+    layer->gate = net->spec.core_width;
+    layer->gate_stride = net->core_stride;
+    add_dense_params(net, index, 0, gates * layer->gate);
+}
+
+static void add_core(PufNetwork* net, int32_t features) {
+    const int32_t width = net->spec.core_width;
+    net->core_at = net->num_layers;
+    net->core_stride = puf_padded(width);
+    add_gates(net, features);
+    if (net->spec.core != PUF_MINGRU) {
+        add_gates(net, width);
+    } else {
+        add_layer(net, width, width, PUF_RELU, true);
+        add_dense_params(net, net->core_at + 1, 0, width);
+    }
+}
+
 // Layers and params, without memory.
 static void lay_out(PufNetwork* net) {
     const PufNetworkSpec* spec = &net->spec;
@@ -85,7 +112,12 @@ static void lay_out(PufNetwork* net) {
             in = out;
         }
     }
-    const int32_t features = spec->widths[spec->num_layers - 1], actions = net->num_outputs - 1;
+    int32_t features = spec->widths[spec->num_layers - 1];
+    if (spec->core) {
+        add_core(net, features);
+        features = spec->core_width;
+    }
+    const int32_t actions = net->num_outputs - 1;
     const int32_t first = net->first_head = net->num_layers;
     add_layer(net, features, spec->separate ? actions : net->num_outputs, PUF_PLAIN, true);
     if (spec->separate) add_layer(net, features, 1, PUF_PLAIN, true);
@@ -112,7 +144,7 @@ static void lay_out(PufNetwork* net) {
     net->partial_floats = at + (size_t)puf_padded(spec->num_continuous);
 }
 
-// Gives the network all memory it owns, from an arena that may only count.
+// Assigns all memory that the network owns; an arena without memory only counts.
 static void place(PufNetwork* net, Arena* arena) {
     PufNetworkSpec* spec = &net->spec;
     const size_t scales = spec->uniform ? 1 : (size_t)spec->obs_size;
@@ -134,7 +166,10 @@ static void place(PufNetwork* net, Arena* arena) {
     for (int32_t i = 0; i < net->num_layers; i++) {
         PufLayer* layer = &net->layers[i];
         if (layer->is_table) continue;
-        layer->panels = carve_floats(arena, (size_t)layer->in * (size_t)layer->out_stride);
+        if (i >= net->first_head && 2 * layer->out <= net->kernels->lanes)
+            layer->rows = carve_floats(arena, (size_t)layer->out * (size_t)layer->in_stride);
+        else
+            layer->panels = carve_floats(arena, (size_t)layer->in * (size_t)layer->out_stride);
         layer->bias = carve_floats(arena, (size_t)layer->out_stride);
         if (layer->needs_input_grad)
             layer->back = carve_floats(arena, (size_t)layer->out * (size_t)layer->in_stride);
@@ -143,7 +178,7 @@ static void place(PufNetwork* net, Arena* arena) {
 
 static PufCode check_spec(const PufNetworkSpec* spec) {
     bool good = spec->obs_size >= 1 && spec->num_layers >= 1 &&
-                2 * spec->num_layers + 2 <= PUF_MAX_LAYERS &&
+                2 * spec->num_layers + 4 <= PUF_MAX_LAYERS &&
                 spec->num_discrete + spec->num_continuous >= 1 &&
                 spec->num_discrete <= PUF_MAX_ACTION_PARTS &&
                 spec->num_continuous <= PUF_MAX_ACTION_PARTS &&
@@ -151,6 +186,9 @@ static PufCode check_spec(const PufNetworkSpec* spec) {
                 (!spec->offset || spec->table_rows >= 1);
     for (int32_t i = 0; good && i < spec->num_layers; i++)
         good = spec->widths[i] >= 1 && spec->widths[i] <= 1 << 16;
+    if (good && spec->core)
+        good = !spec->separate && spec->core_width >= 1 && spec->core_width <= 1 << 16 &&
+               (spec->core != PUF_MINGRU || spec->core_width == spec->widths[spec->num_layers - 1]);
     int64_t logits = 0;
     for (int32_t i = 0; good && i < spec->num_discrete; i++) {
         good = spec->nvec[i] >= 1;
@@ -158,7 +196,7 @@ static PufCode check_spec(const PufNetworkSpec* spec) {
     }
     return good && logits <= 1 << 20
                ? PUF_OK
-               : puf_fail(PUF_BAD_ARGUMENT, "this network has sizes that cannot be");
+               : puf_fail(PUF_BAD_ARGUMENT, "invalid network: a size is out of range");
 }
 
 static const size_t obs_sizes[] = {
@@ -204,14 +242,37 @@ PufNetwork* puf_network_create(const PufNetworkSpec* spec, const PufKernels* ker
 
 void puf_network_destroy(PufNetwork* network) { free(network); }
 
+static void place_core(const PufNetwork* net, PufWorkspace* work, Arena* arena) {
+    const PufCoreKind kind = net->spec.core;
+    const size_t tile = PUF_TILE, capacity = (size_t)work->capacity;
+    const size_t stride = (size_t)net->core_stride;
+    PufCoreWork* core = &work->core;
+    core->hidden = carve_floats(arena, (capacity + tile) * stride);
+    core->kept = carve(arena, (capacity + tile) * sizeof(int32_t));
+    core->slopes = carve_floats(arena, capacity * stride);
+    core->output = carve_floats(arena, tile * stride);
+    core->later_hidden = carve_floats(arena, tile * stride);
+    if (kind == PUF_LSTM) {
+        core->cells = carve_floats(arena, (capacity + tile) * stride);
+        core->later_cell = carve_floats(arena, tile * stride);
+    }
+    if (kind == PUF_MINGRU)
+        core->read_slopes = carve_floats(arena, capacity * stride);
+    else
+        core->extra = carve_floats(arena, capacity * stride);
+}
+
 static void place_workspace(const PufNetwork* net, PufWorkspace* work, Arena* arena) {
     const size_t tile = PUF_TILE, outputs = (size_t)net->num_outputs;
     const size_t choices = (size_t)net->head.num_discrete, reals = (size_t)net->head.num_continuous;
     work->x = carve_floats(arena, tile * (size_t)net->x_stride);
     if (net->spec.offset)
         work->rows_of_table = carve(arena, tile * (size_t)net->spec.obs_size * sizeof(int32_t));
-    for (int32_t i = 0; i < net->num_layers; i++)
-        work->hidden[i] = carve_floats(arena, tile * (size_t)net->layers[i].out_stride);
+    for (int32_t i = 0; i < net->num_layers; i++) {
+        const size_t rows = i <= net->core_at ? (size_t)work->capacity : tile;
+        work->hidden[i] = carve_floats(arena, rows * (size_t)net->layers[i].out_stride);
+    }
+    if (net->spec.core) place_core(net, work, arena);
     for (int32_t i = 0; i < 2; i++)
         work->slopes[i] = carve_floats(arena, tile * (size_t)net->widest);
     work->head_slopes = carve_floats(arena, tile * (size_t)puf_padded(net->num_outputs));
@@ -233,8 +294,8 @@ static void place_workspace(const PufNetwork* net, PufWorkspace* work, Arena* ar
     steps->logprobs = carve_floats(arena, tile);
 }
 
-PufWorkspace* puf_workspace_create(const PufNetwork* network) {
-    PufWorkspace counted = {0};
+PufWorkspace* puf_workspace_create(const PufNetwork* network, int32_t capacity) {
+    PufWorkspace counted = {.capacity = capacity};
     Arena arena = {0};
     carve(&arena, sizeof(PufWorkspace));
     place_workspace(network, &counted, &arena);
@@ -246,6 +307,7 @@ PufWorkspace* puf_workspace_create(const PufNetwork* network) {
     memset(arena.memory, 0, arena.used);
     arena.used = 0;
     PufWorkspace* work = carve(&arena, sizeof(PufWorkspace));
+    work->capacity = capacity;
     place_workspace(network, work, &arena);
     return work;
 }
@@ -254,17 +316,34 @@ void puf_workspace_destroy(PufWorkspace* work) { free(work); }
 
 // ---- Parameters ---------------------------------------------------------------------------------
 
+// Where a row of a weight or bias lies in its layer.
+static int32_t layer_row(const PufLayer* layer, const PufParam* param, int32_t row) {
+    const int32_t at = param->first_row + row;
+    return at / layer->gate * layer->gate_stride + at % layer->gate;
+}
+
+// How many of the rows from `row` to `last` lie side by side there.
+static int32_t run_of(const PufLayer* layer, const PufParam* param, int32_t row, int32_t last) {
+    const int32_t left = layer->gate - (param->first_row + row) % layer->gate;
+    return last - row < left ? last - row : left;
+}
+
 static void pack_weight(const PufNetwork* net, const PufParam* param, int32_t first, int32_t last) {
     const PufLayer* layer = &net->layers[param->layer];
     const int32_t lanes = net->kernels->lanes, in = layer->in;
     for (int32_t row = first; row < last; row++) {
         const float* w = param->value + (size_t)row * (size_t)in;
-        const int32_t out = param->first_row + row;
-        float* to = layer->panels + puf_panel_at(lanes, in, layer->out, 0, out);
-        const size_t step = in > 1 ? puf_panel_at(lanes, in, layer->out, 1, out) -
-                                         puf_panel_at(lanes, in, layer->out, 0, out)
-                                   : 0;
-        for (int32_t k = 0; k < in; k++, to += step) *to = w[k];
+        const int32_t out = layer_row(layer, param, row);
+        if (layer->rows) {
+            memcpy(layer->rows + (size_t)out * (size_t)layer->in_stride, w,
+                   (size_t)in * sizeof(float));
+        } else {
+            float* to = layer->panels + puf_panel_at(lanes, in, layer->out, 0, out);
+            const size_t step = in > 1 ? puf_panel_at(lanes, in, layer->out, 1, out) -
+                                             puf_panel_at(lanes, in, layer->out, 0, out)
+                                       : 0;
+            for (int32_t k = 0; k < in; k++, to += step) *to = w[k];
+        }
         if (!layer->back) continue;
         for (int32_t k = 0; k < in; k += 2 * lanes) {
             const int32_t width = in - k < 2 * lanes ? in - k : 2 * lanes;
@@ -282,8 +361,8 @@ void puf_network_pack_rows(PufNetwork* net, int32_t index, int32_t first, int32_
             pack_weight(net, param, first, last);
             break;
         case PUF_BIAS:
-            memcpy(layer->bias + param->first_row + first, param->value + first,
-                   (size_t)(last - first) * sizeof(float));
+            for (int32_t row = first; row < last; row++)
+                layer->bias[layer_row(layer, param, row)] = param->value[row];
             break;
         case PUF_TABLE:
             layer->table = param->value;
@@ -308,11 +387,11 @@ static void join_turned(const PufNetwork* net, const PufParam* param, int32_t fi
     const PufLayer* layer = &net->layers[param->layer];
     const size_t cols = (size_t)param->cols;
     float sums[ROWS];
-    for (int32_t row = first; row < last; row += ROWS) {
-        const int32_t count = last - row < ROWS ? last - row : ROWS;
+    for (int32_t row = first, count; row < last; row += count) {
+        count = run_of(layer, param, row, last - row < ROWS ? last : row + ROWS);
         for (size_t col = 0; col < cols; col++) {
             const float* from = partials + layer->grad_at + col * (size_t)layer->out_stride +
-                                (size_t)(param->first_row + row);
+                                (size_t)layer_row(layer, param, row);
             net->kernels->sum_parts(count, num_partials, from, net->partial_floats, sums);
             for (int32_t i = 0; i < count; i++) joined[(size_t)(row + i) * cols + col] = sums[i];
         }
@@ -325,35 +404,37 @@ double puf_network_join(const PufNetwork* net, int32_t index, int32_t first, int
     const PufLayer* layer = param->layer < 0 ? NULL : &net->layers[param->layer];
     const size_t cols = (size_t)param->cols, stride = net->partial_floats;
     float* out = joined + param->grad_at;
-    const float* from = NULL;
-    size_t row_step = 0;
+    void (*const sum)(int32_t, int32_t, const float*, size_t, float*) = net->kernels->sum_parts;
     switch (param->kind) {
         case PUF_WEIGHT:
             if (layer->by_input) {
                 join_turned(net, param, first, last, num_partials, partials, out);
                 break;
             }
-            row_step = (size_t)layer->in_stride;
-            from = partials + layer->grad_at + (size_t)param->first_row * row_step;
+            for (int32_t row = first; row < last; row++)
+                sum(param->cols, num_partials,
+                    partials + layer->grad_at +
+                        (size_t)layer_row(layer, param, row) * (size_t)layer->in_stride,
+                    stride, out + (size_t)row * cols);
             break;
         case PUF_TABLE:
-            row_step = (size_t)layer->out_stride;
-            from = partials + layer->grad_at;
+            for (int32_t row = first; row < last; row++)
+                sum(param->cols, num_partials,
+                    partials + layer->grad_at + (size_t)row * (size_t)layer->out_stride, stride,
+                    out + (size_t)row * cols);
             break;
         case PUF_BIAS:
-            net->kernels->sum_parts(last - first, num_partials,
-                                    partials + layer->bias_at + param->first_row + first, stride,
-                                    out + first);
+            for (int32_t row = first, count; row < last; row += count) {
+                count = run_of(layer, param, row, last);
+                sum(count, num_partials, partials + layer->bias_at + layer_row(layer, param, row),
+                    stride, out + row);
+            }
             break;
         case PUF_LOG_STD:
-            net->kernels->sum_parts(last - first, num_partials,
-                                    partials + net->log_std_at + (size_t)first, stride,
-                                    out + first);
+            sum(last - first, num_partials, partials + net->log_std_at + (size_t)first, stride,
+                out + first);
             break;
     }
-    for (int32_t row = first; from && row < last; row++)
-        net->kernels->sum_parts((int32_t)cols, num_partials, from + (size_t)row * row_step, stride,
-                                out + (size_t)row * cols);
     return net->kernels->sum_squares((int32_t)((size_t)(last - first) * cols),
                                      out + (size_t)first * cols);
 }
@@ -405,7 +486,7 @@ void puf_network_read(const PufNetwork* net, PufWorkspace* work, int32_t row,
     }
     float* x = work->x + (size_t)row * (size_t)net->x_stride;
     if (spec->obs_type == PUF_OBS_F32 && !spec->factor) {
-        memcpy(x, observation, net->obs_bytes);
+        puf_copy(x, observation, net->obs_bytes);
     } else if (spec->obs_type == PUF_OBS_U8) {
         static const float zero = 0.0f, one = 1.0f;
         net->kernels->scale_bytes(size, observation, spec->low ? spec->low : &zero,
@@ -441,51 +522,70 @@ static void look_up(const PufNetwork* net, const PufLayer* layer, PufWorkspace* 
     }
 }
 
-static void forward_layer(const PufNetwork* net, PufWorkspace* work, int32_t index, int32_t rows,
-                          const float* x, int32_t x_stride) {
+void puf_layer_forward(const PufNetwork* net, int32_t index, int32_t rows, const float* x,
+                       int32_t x_stride, bool add, float* y) {
     const PufLayer* layer = &net->layers[index];
-    PufProduct product = {.rows = rows,
-                          .in = layer->in,
-                          .out = layer->out,
-                          .x = x,
-                          .x_stride = x_stride,
-                          .panels = layer->panels,
-                          .bias = layer->bias,
-                          .finish = layer->finish,
-                          .y = work->hidden[index],
-                          .y_stride = layer->out_stride};
-    if (layer->is_table) {
-        look_up(net, layer, work, rows, product.y);
-        product.in = 0;
-        product.add = true;
-    }
-    net->kernels->product(&product);
+    net->kernels->product(&(PufProduct){.rows = rows,
+                                        .in = layer->is_table ? 0 : layer->in,
+                                        .out = layer->out,
+                                        .x = x,
+                                        .x_stride = x_stride,
+                                        .panels = layer->panels,
+                                        .bias = layer->bias,
+                                        .add = add,
+                                        .finish = layer->finish,
+                                        .y = y,
+                                        .y_stride = layer->out_stride});
 }
 
-// The layer that a head reads.
+// Row `from` of what a layer gave.
+static float* hidden_at(const PufNetwork* net, const PufWorkspace* work, int32_t index,
+                        int32_t from) {
+    return work->hidden[index] + (size_t)from * (size_t)net->layers[index].out_stride;
+}
+
+void puf_encode(const PufNetwork* net, PufWorkspace* work, int32_t from, int32_t rows) {
+    const int32_t depth = net->spec.num_layers;
+    for (int32_t branch = 0; branch < net->num_branches; branch++)
+        for (int32_t i = 0; i < depth; i++) {
+            const int32_t index = branch * depth + i;
+            const PufLayer* layer = &net->layers[index];
+            float* y = hidden_at(net, work, index, from);
+            if (layer->is_table) look_up(net, layer, work, rows, y);
+            puf_layer_forward(net, index, rows, i ? hidden_at(net, work, index - 1, from) : work->x,
+                              i ? layer->in_stride : net->x_stride, layer->is_table, y);
+        }
+}
+
+void puf_decode(const PufNetwork* net, PufWorkspace* work, int32_t head, int32_t rows,
+                const float* features) {
+    const int32_t index = net->first_head + head;
+    const PufLayer* layer = &net->layers[index];
+    const float* y = work->hidden[index];
+    // the outputs of the second head, a value, are the last ones
+    const int32_t first = head ? net->num_outputs - 1 : 0;
+    float* column = work->steps.outputs + (size_t)first * PUF_TILE;
+    work->steps.rows = rows;
+    if (layer->rows) {
+        net->kernels->dots(rows, layer->in, layer->out, features, layer->in_stride, layer->rows,
+                           layer->bias, column);
+        return;
+    }
+    puf_layer_forward(net, index, rows, features, layer->in_stride, false, work->hidden[index]);
+    for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
+        for (int32_t row = 0; row < rows; row++)
+            column[row] = y[(size_t)row * (size_t)layer->out_stride + (size_t)i];
+}
+
+// The layer that a head reads where there is no core.
 static int32_t features_of(const PufNetwork* net, int32_t head) {
     return (head + 1) * net->spec.num_layers - 1;
 }
 
 void puf_network_forward(const PufNetwork* net, PufWorkspace* work, int32_t rows) {
-    const int32_t depth = net->spec.num_layers;
-    for (int32_t branch = 0; branch < net->num_branches; branch++)
-        for (int32_t i = 0; i < depth; i++) {
-            const int32_t index = branch * depth + i;
-            const bool is_first = i == 0;
-            forward_layer(net, work, index, rows, is_first ? work->x : work->hidden[index - 1],
-                          is_first ? net->x_stride : net->layers[index - 1].out_stride);
-        }
-    float* column = work->steps.outputs;
-    for (int32_t head = 0; head < net->num_heads; head++) {
-        const int32_t index = net->first_head + head, from = features_of(net, head);
-        forward_layer(net, work, index, rows, work->hidden[from], net->layers[from].out_stride);
-        const PufLayer* layer = &net->layers[index];
-        for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
-            for (int32_t row = 0; row < rows; row++)
-                column[row] = work->hidden[index][(size_t)row * (size_t)layer->out_stride + i];
-    }
-    work->steps.rows = rows;
+    puf_encode(net, work, 0, rows);
+    for (int32_t head = 0; head < net->num_heads; head++)
+        puf_decode(net, work, head, rows, work->hidden[features_of(net, head)]);
 }
 
 // ---- Backwards ----------------------------------------------------------------------------------
@@ -503,18 +603,11 @@ static void add_to_table(const PufNetwork* net, const PufLayer* layer, const Puf
         }
 }
 
-// Adds what a layer's slopes, those of its sums before the activation, give its parameters.
-static void backward_params(const PufNetwork* net, const PufWorkspace* work, int32_t index,
-                            int32_t rows, const float* x, int32_t x_stride, const float* slopes,
-                            float* partial, bool first) {
+void puf_layer_backward(const PufNetwork* net, int32_t index, int32_t rows, const float* x,
+                        int32_t x_stride, const float* slopes, float* partial, bool first) {
     const PufLayer* layer = &net->layers[index];
     const PufKernels* kernels = net->kernels;
     float* grad = partial + layer->grad_at;
-    if (layer->is_table) {
-        if (first) memset(grad, 0, (size_t)layer->in * (size_t)layer->out_stride * sizeof(float));
-        add_to_table(net, layer, work, rows, slopes, grad);
-        return;
-    }
     if (layer->by_input)
         kernels->outer(rows, layer->in, layer->out, x, x_stride, slopes, layer->out_stride, grad,
                        layer->out_stride, first);
@@ -525,39 +618,66 @@ static void backward_params(const PufNetwork* net, const PufWorkspace* work, int
                          first);
 }
 
+void puf_layer_slopes(const PufNetwork* net, int32_t index, int32_t rows, const float* slopes,
+                      PufFinish finish, const float* x, bool add, float* x_slopes) {
+    const PufLayer* layer = &net->layers[index];
+    net->kernels->product(&(PufProduct){.rows = rows,
+                                        .in = layer->out,
+                                        .out = layer->in,
+                                        .x = slopes,
+                                        .x_stride = layer->out_stride,
+                                        .panels = layer->back,
+                                        .add = add,
+                                        .finish = finish == PUF_RELU   ? PUF_RELU_SLOPE
+                                                  : finish == PUF_TANH ? PUF_TANH_SLOPE
+                                                                       : PUF_PLAIN,
+                                        .of = x,
+                                        .y = x_slopes,
+                                        .y_stride = layer->in_stride});
+}
+
+void puf_decode_backward(const PufNetwork* net, PufWorkspace* work, int32_t head, int32_t rows,
+                         const float* features, PufFinish finish, float* slopes, float* partial,
+                         bool first) {
+    const int32_t index = net->first_head + head;
+    const PufLayer* layer = &net->layers[index];
+    const int32_t first_output = head ? net->num_outputs - 1 : 0;
+    const float* column = work->steps.gradients + (size_t)first_output * PUF_TILE;
+    for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
+        for (int32_t row = 0; row < rows; row++)
+            work->head_slopes[(size_t)row * (size_t)layer->out_stride + (size_t)i] = column[row];
+    puf_layer_backward(net, index, rows, features, layer->in_stride, work->head_slopes, partial,
+                       first);
+    puf_layer_slopes(net, index, rows, work->head_slopes, finish, features, false, slopes);
+}
+
+void puf_encode_backward(const PufNetwork* net, PufWorkspace* work, int32_t branch, int32_t from,
+                         int32_t rows, const float* slopes, float* partial, bool first) {
+    const int32_t bottom = branch * net->spec.num_layers;
+    int32_t index = bottom + net->spec.num_layers - 1;
+    for (; index > bottom; index--) {
+        const float* x = hidden_at(net, work, index - 1, from);
+        float* next = slopes == work->slopes[0] ? work->slopes[1] : work->slopes[0];
+        puf_layer_backward(net, index, rows, x, net->layers[index].in_stride, slopes, partial,
+                           first);
+        puf_layer_slopes(net, index, rows, slopes, net->spec.activation, x, false, next);
+        slopes = next;
+    }
+    const PufLayer* layer = &net->layers[index];
+    if (!layer->is_table) {
+        puf_layer_backward(net, index, rows, work->x, net->x_stride, slopes, partial, first);
+        return;
+    }
+    float* grad = partial + layer->grad_at;
+    if (first) memset(grad, 0, (size_t)layer->in * (size_t)layer->out_stride * sizeof(float));
+    add_to_table(net, layer, work, rows, slopes, grad);
+}
+
 void puf_network_backward(const PufNetwork* net, PufWorkspace* work, int32_t rows, float* partial,
                           bool first) {
-    const int32_t depth = net->spec.num_layers;
-    const float* column = work->steps.gradients;
     for (int32_t head = 0; head < net->num_heads; head++) {
-        int32_t index = net->first_head + head;
-        const PufLayer* layer = &net->layers[index];
-        for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
-            for (int32_t row = 0; row < rows; row++)
-                work->head_slopes[(size_t)row * (size_t)layer->out_stride + i] = column[row];
-        const float* slopes = work->head_slopes;
-        int32_t below = features_of(net, head);
-        for (;; index = below--) {
-            layer = &net->layers[index];
-            const bool is_first = index == head * depth;
-            const float* x = is_first ? work->x : work->hidden[below];
-            const int32_t x_stride = is_first ? net->x_stride : layer->in_stride;
-            backward_params(net, work, index, rows, x, x_stride, slopes, partial, first);
-            if (is_first) break;
-            float* next = slopes == work->slopes[0] ? work->slopes[1] : work->slopes[0];
-            const PufFinish finish =
-                net->layers[below].finish == PUF_RELU ? PUF_RELU_SLOPE : PUF_TANH_SLOPE;
-            net->kernels->product(&(PufProduct){.rows = rows,
-                                                .in = layer->out,
-                                                .out = layer->in,
-                                                .x = slopes,
-                                                .x_stride = layer->out_stride,
-                                                .panels = layer->back,
-                                                .finish = finish,
-                                                .of = x,
-                                                .y = next,
-                                                .y_stride = layer->in_stride});
-            slopes = next;
-        }
+        puf_decode_backward(net, work, head, rows, work->hidden[features_of(net, head)],
+                            net->spec.activation, work->slopes[0], partial, first);
+        puf_encode_backward(net, work, head, 0, rows, work->slopes[0], partial, first);
     }
 }

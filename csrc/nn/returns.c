@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { LANES = 8 };  // sums side by side, so that one need not wait for the other
+enum { LANES = 8 };  // independent sums, so that additions overlap
 
 // The sum of (x - offset)^power over the numbers whose mask is set.
 static double sum_powers(int64_t count, const float* x, const uint8_t* masks, double offset,

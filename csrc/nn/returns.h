@@ -1,4 +1,4 @@
-// returns.h - statistics of a rollout that a run looks at once an iteration.
+// returns.h - statistics of a rollout, computed once an iteration.
 #ifndef PUF_RETURNS_H
 #define PUF_RETURNS_H
 

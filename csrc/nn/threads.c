@@ -1,8 +1,7 @@
 // threads.c - see threads.h.
 //
-// A barrier is a count of arrivals and a phase. Who waits looks at the phase for a moment, since
-// phases are short, and then sleeps on it, so that a machine with fewer free cores than threads
-// goes on.
+// A barrier is a count of arrivals and a phase. A waiting thread spins on the phase briefly, since
+// phases are short, and then sleeps, so that the others get its core if there are too few.
 #include "threads.h"
 
 #include <pthread.h>
@@ -14,7 +13,7 @@
 #include "puffer.h"
 #include "sync/waiting.h"
 
-enum { SPINS = 4000 };  // looks before sleeping: 50 to 150 us
+enum { SPINS = 12000 };  // before sleeping: 150 to 500 us, as long as Python takes between calls
 
 typedef struct {
     _Alignas(64) atomic_int arrived;
@@ -50,7 +49,7 @@ static void meet(Barrier* barrier, int32_t count) {
     const unsigned phase = atomic_load_explicit(&barrier->phase, memory_order_acquire);
     if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == count - 1) {
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
-        atomic_store(&barrier->phase, phase + 1);  // before the look at who sleeps
+        atomic_store(&barrier->phase, phase + 1);  // before reading num_sleeping
         if (atomic_load(&barrier->num_sleeping)) puf_wake(&barrier->phase, PUF_ANYONE);
         return;
     }
@@ -90,7 +89,7 @@ PufThreads* puf_threads_create(int32_t count) {
         Helper* helper = &threads->helpers[threads->num_started];
         *helper = (Helper){.threads = threads, .worker = i};
         if (pthread_create(&helper->thread, NULL, work, helper)) {
-            // those that were started wait for `count` arrivals: let them have these
+            // the started threads wait for `count` arrivals: release them
             puf_fail(PUF_NO_THREAD, "cannot start thread %d of %d", i + 1, count);
             atomic_store(&threads->closing, true);
             for (int32_t j = threads->num_started; j < count; j++)

@@ -1,7 +1,7 @@
 // threads.h - threads that run one function together and wait for each other inside of it.
 //
-// The pool of puffer.h shares out items that know nothing of each other; here every thread is in
-// the function at the same time, so phases of a few microseconds can follow one another.
+// The pool of puffer.h distributes independent items. Here all threads are inside the function at
+// the same time, so phases of a few microseconds can follow one another.
 #ifndef PUF_NN_THREADS_H
 #define PUF_NN_THREADS_H
 
@@ -19,7 +19,7 @@ void puf_threads_destroy(PufThreads* threads);
 int32_t puf_threads_count(const PufThreads* threads);  // 1 in a fork of the process that made them
 // Runs `body` once on each thread, worker 0 on the caller's; returns when all have returned.
 void puf_threads_run(PufThreads* threads, PufBody body, void* context);
-// Inside of a body: waits until all of them are here. Every one must call it equally often.
+// Inside a body: waits until all threads have called it. All must call it equally often.
 void puf_threads_meet(PufThreads* threads);
 
 #ifdef __cplusplus

@@ -16,6 +16,8 @@ using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 template <typename T>
 using MaybeArray = std::optional<Array<T>>;
 
+using States = std::vector<Array<float>>;
+
 template <typename T>
 T* data_of(MaybeArray<T>& array) {
     return array ? array->data() : nullptr;
@@ -42,6 +44,14 @@ PufObsType obs_type(const std::string& name) {
     throw std::invalid_argument("observations of dtype " + name + " are not supported");
 }
 
+PufCoreKind core_kind(const std::string& name) {
+    if (name == "none") return PUF_NO_CORE;
+    if (name == "lstm") return PUF_LSTM;
+    if (name == "gru") return PUF_GRU;
+    if (name == "mingru") return PUF_MINGRU;
+    throw std::invalid_argument("a core named " + name + " is not supported");
+}
+
 // Owns a PufEngine and keeps the arrays that it reads and writes alive.
 class Engine {
  public:
@@ -49,10 +59,10 @@ class Engine {
            MaybeArray<const float> low, MaybeArray<const float> factor,
            MaybeArray<const int64_t> lowest, MaybeArray<const int64_t> highest,
            MaybeArray<const int64_t> offset, int32_t table_rows, const std::vector<int32_t>& widths,
-           const std::string& activation, bool separate, const std::vector<int32_t>& nvec,
-           bool squash, Array<const float> center, Array<const float> scale,
-           Array<const float> action_low, Array<const float> action_high,
-           Array<const uint8_t> bounded) {
+           const std::string& activation, bool separate, const std::string& core,
+           int32_t core_width, const std::vector<int32_t>& nvec, bool squash,
+           Array<const float> center, Array<const float> scale, Array<const float> action_low,
+           Array<const float> action_high, Array<const uint8_t> bounded) {
         PufNetworkSpec spec = {};
         spec.obs_type = obs_type(obs_dtype);
         spec.obs_size = obs_size;
@@ -80,6 +90,7 @@ class Engine {
         spec.widths = widths.data();
         spec.activation = activation == "relu" ? PUF_RELU : PUF_TANH;
         spec.separate = separate;
+        spec.core = core_kind(core), spec.core_width = core_width;
         spec.num_discrete = (int32_t)nvec.size();
         spec.num_continuous = (int32_t)center.size();
         spec.nvec = nvec.data();
@@ -176,24 +187,29 @@ class Engine {
                                final_values, terminals, truncations, resets, masks, bootstrap);
     }
 
-    // Fills the rollout from a vector of C envs; returns whether every slot was present throughout.
-    bool collect(nb::capsule vec, Array<uint8_t> resets, uint64_t key, uint64_t first_slot) {
+    // Fills the rollout from a vector of C envs; returns all_present and all_finite of PufRollout.
+    // `state` [slots, width] changes in place; `states` [segments, width] is written.
+    nb::tuple collect(nb::capsule vec, Array<uint8_t> resets, const States& state,
+                      const States& states, uint64_t key, uint64_t first_slot) {
         need_params();
         need_rollout();
         expect("resets", resets.size(), (size_t)rollout_.num_slots);
+        const PufState current = state_of(state, (size_t)rollout_.num_slots);
+        rollout_.states = state_of(states, (size_t)rollout_.segments);
         PufCode code;
         {
             nb::gil_scoped_release release;
             code = puf_engine_collect(engine_, (PufVec*)vec.data("PufVec"), &rollout_,
-                                      resets.data(), key, first_slot);
+                                      resets.data(), &current, key, first_slot);
         }
         check(code);
-        return rollout_.all_present;
+        return nb::make_tuple(rollout_.all_present, rollout_.all_finite);
     }
 
-    // One step of any slots; see PufAct. Without `actions`, values alone.
-    void act(AnyArray observations, MaybeArray<const uint8_t> action_masks, uint64_t key,
-             uint64_t first_slot, uint64_t counter, std::optional<AnyArray> actions,
+    // One step of any slots; see PufAct. Without `actions`, values alone; without `state`, from 0.
+    void act(AnyArray observations, MaybeArray<const uint8_t> action_masks,
+             const std::optional<States>& state, const std::optional<States>& next_state,
+             uint64_t key, uint64_t first_slot, uint64_t counter, std::optional<AnyArray> actions,
              std::optional<AnyArray> env_actions, MaybeArray<float> logprobs, Array<float> values) {
         need_params();
         const PufNetwork* net = engine_->network;
@@ -212,6 +228,8 @@ class Engine {
             act.env_actions = (int32_t*)env_actions->data();
             act.logprobs = logprobs->data();
         }
+        if (state) act.state = state_of(*state, rows);
+        if (next_state) act.next_state = state_of(*next_state, rows);
         act.rows = (int32_t)rows;
         act.observations = (const uint8_t*)observations.data();
         act.action_masks = data_of(action_masks);
@@ -222,8 +240,9 @@ class Engine {
     }
 
     // One pass over the rollout; see PufPass. Returns nothing: `numbers` is [minibatches, 7].
-    void pass(Array<const float> advantages, Array<const float> returns, Array<const int64_t> order,
-              Array<const int64_t> splits, MaybeArray<const float> weights, bool by_step,
+    void pass(const States& states, Array<const float> advantages, Array<const float> returns,
+              Array<const int64_t> order, Array<const int64_t> splits,
+              MaybeArray<const float> weights, MaybeArray<const double> moments, bool by_step,
               bool all_present, float clip_coef, float vf_coef, float ent_coef, float vf_clip_coef,
               bool norm_adv, float adv_floor, float max_grad_norm, float learning_rate, float beta1,
               float beta2, float eps, MaybeArray<float> num_steps, Array<float> numbers) {
@@ -236,6 +255,7 @@ class Engine {
         if (weights) expect("weights", weights->size(), order.size());
         if (splits.size() < 2) throw std::invalid_argument("splits must have two numbers or more");
         const size_t count = splits.size() - 1;
+        if (moments) expect("moments", moments->size(), 3 * count);
         expect("numbers", numbers.size(), count * (PUF_NUM_LOSSES + 1));
         for (size_t i = 0; i < count; i++)
             if (splits.data()[i] < 0 || splits.data()[i] > splits.data()[i + 1] ||
@@ -247,10 +267,12 @@ class Engine {
         if (num_steps && !engine_->network->params[0].mean)
             throw std::invalid_argument("moments must be bound before a step");
         rollout_.all_present = all_present;
+        rollout_.states = state_of(states, (size_t)rollout_.segments);
         PufPass pass = {};
         pass.rollout = &rollout_;
         pass.advantages = advantages.data(), pass.returns = returns.data();
         pass.order = order.data(), pass.splits = splits.data(), pass.weights = data_of(weights);
+        pass.moments = data_of(moments);
         pass.num_minibatches = (int32_t)count;
         pass.by_step = by_step;
         pass.loss = {clip_coef, vf_coef, ent_coef, vf_clip_coef, 0};
@@ -278,15 +300,31 @@ class Engine {
     }
 
     // Log-probabilities [segments, horizon] of the rollout's actions.
-    void logprobs(Array<float> out) {
+    void logprobs(const States& states, Array<float> out) {
         need_params();
         need_rollout();
         expect("out", out.size(), (size_t)rollout_.segments * (size_t)rollout_.horizon);
-        nb::gil_scoped_release release;
-        puf_engine_logprobs(engine_, &rollout_, out.data());
+        rollout_.states = state_of(states, (size_t)rollout_.segments);
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_engine_logprobs(engine_, &rollout_, out.data());
+        }
+        check(code);
     }
 
  private:
+    // The parts of a recurrent state, [rows, width] each; none without a core.
+    PufState state_of(const States& parts, size_t rows) const {
+        const PufNetwork* net = engine_->network;
+        PufState state = {};
+        expect("a recurrent state", parts.size(), (size_t)puf_core_num_states(net));
+        for (size_t i = 0; i < parts.size(); i++) {
+            expect("a recurrent state", parts[i].size(), rows * (size_t)net->spec.core_width);
+            state.parts[i] = parts[i].data();
+        }
+        return state;
+    }
     void need_params() const {
         if (params_.empty()) throw std::invalid_argument("bind_params comes first");
     }
@@ -321,9 +359,17 @@ nb::tuple moments(Array<const float> x, MaybeArray<const uint8_t> masks) {
     return as_tuple(puf_moments((int64_t)x.size(), x.data(), data_of(masks)));
 }
 
+std::vector<std::string> kernel_sets() {
+    std::vector<std::string> names;
+    for (const char* name : {"avx512", "avx2", "neon", "portable"})
+        if (puf_kernels_named(name)) names.push_back(name);
+    return names;
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+    module.def("kernel_sets", &kernel_sets);
     module.def("return_moments", &return_moments, "rewards"_a, "ends"_a, "masks"_a.none(),
                "gamma"_a, "running"_a);
     module.def("moments", &moments, "x"_a, "masks"_a.none());
@@ -331,27 +377,29 @@ void bind_engine(nb::module_& module) {
         .def(nb::init<int32_t, const std::string&, int32_t, MaybeArray<const float>,
                       MaybeArray<const float>, MaybeArray<const int64_t>, MaybeArray<const int64_t>,
                       MaybeArray<const int64_t>, int32_t, const std::vector<int32_t>&,
-                      const std::string&, bool, const std::vector<int32_t>&, bool,
-                      Array<const float>, Array<const float>, Array<const float>,
-                      Array<const float>, Array<const uint8_t>>(),
+                      const std::string&, bool, const std::string&, int32_t,
+                      const std::vector<int32_t>&, bool, Array<const float>, Array<const float>,
+                      Array<const float>, Array<const float>, Array<const uint8_t>>(),
              "num_threads"_a, "obs_dtype"_a, "obs_size"_a, "low"_a.none(), "factor"_a.none(),
              "lowest"_a.none(), "highest"_a.none(), "offset"_a.none(), "table_rows"_a, "widths"_a,
-             "activation"_a, "separate"_a, "nvec"_a, "squash"_a, "center"_a, "scale"_a,
-             "action_low"_a, "action_high"_a, "bounded"_a)
+             "activation"_a, "separate"_a, "core"_a, "core_width"_a, "nvec"_a, "squash"_a,
+             "center"_a, "scale"_a, "action_low"_a, "action_high"_a, "bounded"_a)
         .def("kernels", &Engine::kernels)
         .def("bind_params", &Engine::bind_params, "values"_a, "means"_a, "squares"_a)
         .def("pack", &Engine::pack)
         .def("bind_rollout", &Engine::bind_rollout, "num_slots"_a, "observations"_a, "actions"_a,
              "action_masks"_a.none(), "logprobs"_a, "values"_a, "rewards"_a, "final_values"_a,
              "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a)
-        .def("collect", &Engine::collect, "vec"_a, "resets"_a, "key"_a, "first_slot"_a)
-        .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "key"_a,
-             "first_slot"_a, "counter"_a, "actions"_a.none(), "env_actions"_a.none(),
-             "logprobs"_a.none(), "values"_a)
-        .def("pass_", &Engine::pass, "advantages"_a, "returns"_a, "order"_a, "splits"_a,
-             "weights"_a.none(), "by_step"_a, "all_present"_a, "clip_coef"_a, "vf_coef"_a,
-             "ent_coef"_a, "vf_clip_coef"_a, "norm_adv"_a, "adv_floor"_a, "max_grad_norm"_a,
-             "learning_rate"_a, "beta1"_a, "beta2"_a, "eps"_a, "num_steps"_a.none(), "numbers"_a)
+        .def("collect", &Engine::collect, "vec"_a, "resets"_a, "state"_a, "states"_a, "key"_a,
+             "first_slot"_a)
+        .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "state"_a.none(),
+             "next_state"_a.none(), "key"_a, "first_slot"_a, "counter"_a, "actions"_a.none(),
+             "env_actions"_a.none(), "logprobs"_a.none(), "values"_a)
+        .def("pass_", &Engine::pass, "states"_a, "advantages"_a, "returns"_a, "order"_a, "splits"_a,
+             "weights"_a.none(), "moments"_a.none(), "by_step"_a, "all_present"_a, "clip_coef"_a,
+             "vf_coef"_a, "ent_coef"_a, "vf_clip_coef"_a, "norm_adv"_a, "adv_floor"_a,
+             "max_grad_norm"_a, "learning_rate"_a, "beta1"_a, "beta2"_a, "eps"_a,
+             "num_steps"_a.none(), "numbers"_a)
         .def("gradient", &Engine::gradient, "index"_a, "out"_a)
-        .def("logprobs", &Engine::logprobs, "out"_a);
+        .def("logprobs", &Engine::logprobs, "states"_a, "out"_a);
 }

@@ -15,6 +15,7 @@ static bool keep_memory() {
 }
 
 NB_MODULE(_core, module) {
+    nb::set_leak_warnings(false);  // a script may end while its globals still hold an env
     module.doc() = "The C core: native environments and kernels. Import pufferlib.native instead.";
     module.def("keep_memory", &keep_memory, "Keep freed memory for reuse; False if unsupported.");
     bind_vec(module);

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.errors import MissingExtraError, UsageError
+from pufferlib.errors import UsageError
 from pufferlib.spaces import (
     Leaf,
     Space,
@@ -17,9 +15,9 @@ from pufferlib.spaces import (
     action_values,
     flatten_action,
     observation_layout,
-    unflatten_observation,
+    rebuilt,
 )
-from pufferlib.vectorization import Batch, VectorEnv, emulate, make
+from pufferlib.vectorization import Batch, VectorEnv, check_vector_env, emulate, make
 
 RENDER_MODE = "rgb_array"
 FRAMES_PER_SECOND = 30  # at which pictures are played back
@@ -32,11 +30,7 @@ class VectorDriver:
     """
 
     def __init__(self, vecenv: Any) -> None:
-        if not all(hasattr(vecenv, name) for name in ("send", "recv", "drain_metrics")):
-            raise UsageError(
-                f"`vecenv` must be a VectorEnv, but got {type(vecenv).__name__}. "
-                "Try `pufferlib.make(name)` or `pufferlib.emulate(env)`."
-            )
+        check_vector_env(vecenv, "vecenv")
         self.vecenv: VectorEnv = vecenv
         self.num_slots = vecenv.num_agents
         self.observation_space: Space = vecenv.observation_space
@@ -82,23 +76,18 @@ class VectorDriver:
 
     def observation(self, rows: NDArray[Any]) -> Any:
         """Return observations in the form and the dtypes of their space: of one row, or batched."""
-        tree = unflatten_observation(self._observation_layout, rows)
-        return _copied(tree, iter(self._observation_layout.leaves))
+        layout = self._observation_layout
+
+        def copied(leaf: Leaf) -> Any:
+            part = np.array(layout.view(rows, leaf), dtype=leaf.space.dtype)
+            return part[()] if leaf.kind == "discrete" else part  # of one row: a scalar
+
+        return rebuilt(layout.space, map(copied, layout.leaves))
 
     def action_masks(self) -> NDArray[np.int8] | None:
         """Return one flag for each choice, in the dtype that Gymnasium's `sample` takes."""
         masks = self.vecenv.action_masks
         return None if masks is None or not self.action_layout.nvec else masks.astype(np.int8)
-
-
-def _copied(tree: Any, leaves: Iterator[Leaf]) -> Any:
-    """Return an equal tree that owns its arrays, each in the dtype of its space."""
-    if isinstance(tree, dict):
-        return {key: _copied(child, leaves) for key, child in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_copied(child, leaves) for child in tree)
-    leaf = next(leaves)
-    return np.array(tree, dtype=leaf.space.dtype) if isinstance(tree, np.ndarray) else tree
 
 
 def one_env(env: Any, params: dict[str, Any]) -> VectorEnv:
@@ -114,14 +103,3 @@ def one_env(env: Any, params: dict[str, Any]) -> VectorEnv:
             f"`env` must be a VectorEnv of one env, but has {env.num_envs}. Try num_envs=1."
         )
     return env  # type: ignore[no-any-return]
-
-
-def imported(module: str, extra: str, title: str) -> Any:
-    """Import a package that only some users have; a MissingExtraError names its extra."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{title} must be installed, but cannot be imported ({error}). "
-            f"Try: pip install 'pufferlib[{extra}]'"
-        ) from error

@@ -82,7 +82,8 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
         for slot, info in enumerate(batch.infos):
             if ended[slot]:
                 final = self._driver.observation(finals[slot, ...])
-                shown = {"episode": info["episode"]} if self._shows_episode(info) else {}
+                is_shown = self._statistics and "episode" in info
+                shown = {"episode": info["episode"]} if is_shown else {}
                 self._add_info(infos, {"final_obs": final, "final_info": info, **shown}, slot)
             elif info:
                 self._add_info(infos, info, slot)
@@ -93,9 +94,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
             batch.truncations.copy(),
             self._with_masks(infos, batch),
         )
-
-    def _shows_episode(self, info: dict[str, Any]) -> bool:
-        return self._statistics and "episode" in info
 
     def _with_masks(self, infos: dict[str, Any], batch: Batch) -> dict[str, Any]:
         """Add the masks that go with the current observations."""
@@ -115,7 +113,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
         return tuple(self.vecenv.render(env) for env in range(self.vecenv.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the vector env."""
         self.vecenv.close()
 
 
@@ -164,7 +161,6 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return self._driver.observation(batch.observations[0, ...]), self._with_mask({})
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one step."""
         if not self._is_running:
             raise UsageError("`reset` must be called before `step`: no episode is running.")
         flatten_action(self._driver.action_layout, action, self._action[0, ...])
@@ -190,7 +186,6 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return None if self.render_mode is None else self.vecenv.render()
 
     def close(self) -> None:
-        """Close the vector env."""
         self.vecenv.close()
 
 

@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.adapters.driver import (
-    FRAMES_PER_SECOND,
-    RENDER_MODE,
-    VectorDriver,
-    imported,
-    one_env,
-)
+from pufferlib.adapters.driver import FRAMES_PER_SECOND, RENDER_MODE, VectorDriver, one_env
 from pufferlib.emulation import MASK_KEY, Emulated
-from pufferlib.errors import UsageError, unknown_name
+from pufferlib.errors import UsageError, imported, unknown_name
 from pufferlib.spaces import Space, flatten_action
 from pufferlib.vectorization import Batch, VectorEnv
 
@@ -85,12 +79,10 @@ class _ParallelMethods:
 
     @property
     def observation_spaces(self) -> dict[Any, Space]:
-        """The observation space of every agent."""
         return dict(zip(self.possible_agents, self._observation_spaces, strict=True))
 
     @property
     def action_spaces(self) -> dict[Any, Space]:
-        """The action space of every agent."""
         return dict(zip(self.possible_agents, self._action_spaces, strict=True))
 
     def observation_space(self, agent: Any) -> Space:
@@ -197,7 +189,6 @@ class _ParallelMethods:
         return self.vecenv.render()
 
     def close(self) -> None:
-        """Close the env."""
         self.vecenv.close()
 
 

@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.adapters.driver import RENDER_MODE, VectorDriver, imported
+from pufferlib.adapters.driver import RENDER_MODE, VectorDriver
 from pufferlib.emulation import Emulated
-from pufferlib.errors import UsageError
+from pufferlib.errors import UsageError, imported
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -67,7 +67,6 @@ class _Sb3Methods:
         return observations, batch.rewards.copy(), dones, infos
 
     def close(self) -> None:
-        """Close the vector env."""
         self.vecenv.close()
 
     def get_images(self) -> list[Any]:

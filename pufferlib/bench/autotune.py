@@ -8,7 +8,6 @@ the config are left out: they would be fast, and learn worse.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,12 +16,13 @@ from typing import Any, NamedTuple
 
 from pufferlib import config as configs
 from pufferlib.bench.layouts import most_envs, native_layouts, python_layouts
+from pufferlib.bench.loops import check_seconds
 from pufferlib.bench.trials import Trial, TrialSetup, layout_size, make_layout, try_all
 from pufferlib.config import Config
 from pufferlib.errors import UsageError
 from pufferlib.files import write_atomically
 from pufferlib.native import NativeCreator
-from pufferlib.registry import EnvSpec, check_settings, find_or_load
+from pufferlib.registry import check_settings, find_or_load
 from pufferlib.system import usable_cores
 from pufferlib.vectorization import DEFAULT_NUM_ENVS
 from pufferlib.vectorization.measuring import (
@@ -77,43 +77,36 @@ def autotune(
     With `num_envs` only layouts of that many envs are tried, else those that keep the horizon of
     the config. `on_progress` gets a line for each trial.
     """
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
+    check_seconds(seconds)
     if num_envs is not None and num_envs < 1:
         raise UsageError(f"`num_envs` must be at least 1, but got {num_envs}.")
     spec = find_or_load(name)
     config = configs.load(spec.id) if config is None else config
     settings = {**spec.kwargs, **config.env, **(params or {})}
-    native = isinstance(spec.entry_point, NativeCreator)
-    if not native:
-        check_settings(spec, settings)  # the core checks those of C envs
+    check_settings(spec, settings)
     on_progress("one env")
-    cores = usable_cores()
+    cores, layouts_of = usable_cores(), python_layouts
     if isinstance(spec.entry_point, NativeCreator):
         cost = measure_native(spec.entry_point, settings, seconds / 20)
         memory = measure_native_memory(spec.entry_point, settings)
+        layouts_of = native_layouts
     else:
         creator = partial(spec.entry_point, **settings)
         cost = measure_env(creator, seconds / 20)
         memory = measure_memory(creator, cost.create)
-    setup = TrialSetup(config, cost, cores)
+    setup = TrialSetup(config, partial(make_layout, spec, settings), cost, memory, cores)
     limit = most_envs(cost, memory, seconds)
     if num_envs is None:
-        limit = setup.most_envs(_default_num_envs(spec, config), limit)
-    layouts = (native_layouts if native else python_layouts)(cost, cores, limit, num_envs)
-    make_one = partial(make_layout, spec, settings)
-    trials = try_all(make_one, setup, layouts, memory, seconds, on_progress)
+        family = configs.family_vec(spec.id) if spec.family else {}
+        usual = config.vec.num_envs or family.get("num_envs") or DEFAULT_NUM_ENVS
+        limit = setup.most_envs(usual, limit)
+    layouts = layouts_of(cost, cores, limit, num_envs)
+    trials = try_all(setup, layouts, seconds, on_progress)
     if not any(trial.sps for trial in trials):
         raise UsageError(f"no layout of `{spec.id}` could run: {trials[0].failure}")
     best = choose(trials)
     why = explain(best, trials, cost, cores)
     return Report(spec.id, cores, cost, memory, trials, best, why)
-
-
-def _default_num_envs(spec: EnvSpec, config: Config) -> int:
-    """Return the number of envs of a run of this config."""
-    family = configs.family_vec(spec.id) if spec.family else {}
-    return config.vec.num_envs or family.get("num_envs") or DEFAULT_NUM_ENVS
 
 
 def choose(trials: Sequence[Trial]) -> Trial:

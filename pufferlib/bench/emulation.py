@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
-from pufferlib.bench.loops import BusyEnv, best_of, plain_loop, vector_loop
-from pufferlib.errors import UsageError
+from pufferlib.bench.loops import BusyEnv, best_of, check_seconds, plain_loop, vector_loop
 from pufferlib.vectorization import emulate
 
 EMULATION_NUM_ENVS = 64
@@ -38,8 +37,7 @@ def bench_emulation(*, num_envs: int | None = None, seconds: float = 3) -> Emula
     Direct and emulated rounds alternate, and the best of each counts: other programs can only slow
     a round down.
     """
-    if seconds <= 0:
-        raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
+    check_seconds(seconds)
     count, costs = num_envs or EMULATION_NUM_ENVS, []
     for space in (None, _FOUR_PARTS):
         creator = partial(BusyEnv, 0.0, space)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pufferlib.system import available_memory, usable_cores
@@ -99,7 +98,8 @@ def python_layouts(
     workers = {cores, *([cores // 2] if cores > 3 else [])}
     if cost.wait_share > 0.5:  # a core is free while an env waits: it can serve more of them
         workers |= {min(MAX_WORKERS, cores * factor) for factor in (2, 4, 8)}
-    layouts = [Layout("serial", n) for n in _serial_counts(cores, per_worker, num_envs, limit)]
+    alone = {num_envs or min(limit, n) for n in (_SMALL_ENVS, cores * per_worker[-1])}
+    layouts = [Layout("serial", count) for count in sorted(alone)]
     for count in sorted(workers):
         if count > 1:
             for each in per_worker:
@@ -109,14 +109,6 @@ def python_layouts(
             for count in sorted(workers | {2 * cores})[-2:]:
                 layouts += _async_layouts(count, each, num_envs)
     return [each for each in dict.fromkeys(layouts) if num_envs or each.total_envs <= limit]
-
-
-def _serial_counts(
-    cores: int, per_worker: Sequence[int], num_envs: int | None, limit: int
-) -> list[int]:
-    if num_envs is not None:
-        return [num_envs]
-    return sorted({min(limit, _SMALL_ENVS), min(limit, cores * per_worker[-1])})
 
 
 def _divided(workers: int, each: int, num_envs: int | None) -> list[Layout]:

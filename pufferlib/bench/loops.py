@@ -1,7 +1,8 @@
-"""What benchmarks run: envs of a known cost, and loops over them that measure a rate."""
+"""Envs of a known cost, and loops over them that measure a rate."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 import warnings
@@ -13,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from pufferlib.errors import UsageError
 from pufferlib.vectorization import Multiprocessing, VectorEnv
 
 EPISODE_LENGTH = 200
@@ -82,6 +84,12 @@ def best_of(rounds: int, loops: Sequence[Run], seconds: float = ROUND_SECONDS) -
     return best
 
 
+def check_seconds(seconds: float) -> None:
+    """Raise UsageError unless a duration is above 0 and finite."""
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
+
+
 def calls_per_round(run: Run, seconds: float = ROUND_SECONDS) -> int:
     """Return the number of calls that fill a round, at least two. Its own calls are a warm-up."""
     calls = 2
@@ -94,36 +102,38 @@ def calls_per_round(run: Run, seconds: float = ROUND_SECONDS) -> int:
         calls *= 2
 
 
+def timed(step: Callable[[], object], num_envs: int) -> Run:
+    """Return a loop over a function that steps `num_envs` envs."""
+
+    def run(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            step()
+        return calls * num_envs / (time.perf_counter() - start)
+
+    return run
+
+
 def plain_loop(creator: Callable[[], BusyEnv], num_envs: int) -> Run:
     """Return a loop over bare envs: the most that one core can do."""
     envs = [creator() for _ in range(num_envs)]
     for env in envs:
         env.reset()
 
-    def run(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            for env in envs:
-                _, _, terminated, truncated, _ = env.step(0)
-                if terminated or truncated:
-                    env.reset()
-        return calls * len(envs) / (time.perf_counter() - start)
+    def step() -> None:
+        for env in envs:
+            _, _, terminated, truncated, _ = env.step(0)
+            if terminated or truncated:
+                env.reset()
 
-    return run
+    return timed(step, num_envs)
 
 
 def vector_loop(vecenv: VectorEnv) -> Run:
     """Return a loop over a vector env of this package."""
     vecenv.reset(seed=0)
     actions = np.zeros(vecenv.num_agents, dtype=np.int32)
-
-    def run(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            vecenv.step(actions)
-        return calls * vecenv.num_agents / (time.perf_counter() - start)
-
-    return run
+    return timed(lambda: vecenv.step(actions), vecenv.num_agents)
 
 
 def gymnasium_loop(stack: ExitStack, creator: Callable[[], BusyEnv], processes: int) -> Run | None:
@@ -135,14 +145,7 @@ def gymnasium_loop(stack: ExitStack, creator: Callable[[], BusyEnv], processes: 
     stack.callback(vector.close)
     vector.reset(seed=0)
     actions = np.zeros(processes, dtype=np.int64)
-
-    def run(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            vector.step(actions)
-        return calls * processes / (time.perf_counter() - start)
-
-    return run
+    return timed(lambda: vector.step(actions), processes)
 
 
 @contextmanager

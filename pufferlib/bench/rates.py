@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pufferlib.errors import UsageError
+from pufferlib.bench.loops import check_seconds
 from pufferlib.system import usable_cores
 from pufferlib.vectorization import make
 from pufferlib.vectorization.measuring import random_actions
@@ -51,11 +53,9 @@ def bench_sim(
                 vecenv.step(actions)
             return len(drawn) * vecenv.num_agents
 
-        sps, steps, taken = _best_rate(advance, seconds)
+        best = _best_rate(advance, seconds)
         engine = "native" if isinstance(vecenv, Threads) else "python"
-        return Result(
-            config.name, "sim", sps, steps, taken, vecenv.num_envs, vecenv.num_workers, engine
-        )
+        return Result(config.name, "sim", *best, vecenv.num_envs, vecenv.num_workers, engine)
 
 
 def _agents_per_env(config: Config) -> int:
@@ -63,55 +63,85 @@ def _agents_per_env(config: Config) -> int:
         return vecenv.agents_per_env
 
 
-def bench_train(config: Config, *, threads: int | None = None, seconds: float = 10) -> Result:
-    """Run whole training iterations and count their steps."""
+def bench_train(
+    config: Config,
+    engines: Sequence[str] = ("auto",),
+    *,
+    threads: int | None = None,
+    seconds: float = 10,
+) -> list[Result]:
+    """Run whole training iterations and count their steps; return a result for each engine.
+
+    Engines take turns, and the rate of the matrix product is measured between them, so that all
+    figures are of the same minute. `seconds` is the time of one engine.
+    """
     import torch
 
-    from pufferlib.models import make_policy
-    from pufferlib.training.trainer import PuffeRL
-
+    check_seconds(seconds)
     before = torch.get_num_threads()
     try:
-        vec = config.vec
-        with make(
-            config.name,
-            vec.num_envs,
-            threads or vec.num_workers,
-            vec.envs_per_worker,
-            vec.backend,
-            vec=vec.options(),
-            **config.env,
-        ) as vecenv:
-            settings = {**config.chosen_train(), "dashboard": "off", "anneal_lr": False}
-            if threads is not None:
-                settings["torch_threads"] = threads
-            trainer = PuffeRL(vecenv, make_policy(vecenv, **config.to_dict()["policy"]), **settings)
-
-            def advance() -> int:
-                trainer.evaluate()
-                trainer.train()
-                trainer.mean_and_log()
-                return trainer.config.batch_size
-
-            sps, steps, taken = _best_rate(advance, seconds)
-            trainer.close()
-            threads = trainer.config.torch_threads or usable_cores()
-            gflops = _sgemm_gflops(threads)
-            work = _flops_per_step(trainer)
-            return Result(
-                config.name,
-                "train",
-                sps,
-                steps,
-                taken,
-                vecenv.num_envs,
-                vecenv.num_workers,
-                trainer.engine.name,
-                gflops,
-                sps * work * 1e-9 / gflops,
-            )
+        with ExitStack() as stack:
+            runs = [_TrainRun(config, engine, threads, stack) for engine in engines]
+            gflops = 0.0
+            for _ in range(ROUNDS):
+                for run in runs:
+                    gflops = max(gflops, _sgemm_gflops(run.sgemm_threads))
+                    run.advance_for(seconds / ROUNDS)
+            return [run.result(gflops) for run in runs]
     finally:
         torch.set_num_threads(before)
+
+
+class _TrainRun:
+    """A training run that is advanced in rounds; `stack` closes it."""
+
+    def __init__(self, config: Config, engine: str, threads: int | None, stack: ExitStack) -> None:
+        import torch
+
+        from pufferlib.models import make_policy
+        from pufferlib.training.trainer import PuffeRL
+
+        vec = replace(config.vec, num_workers=threads or config.vec.num_workers)
+        vecenv = make(config.name, **vec.arguments(), **config.env)
+        self._env = stack.enter_context(vecenv)
+        settings = {**config.chosen_train(), "dashboard": "off", "anneal_lr": False}
+        if threads is not None:
+            settings["torch_threads"] = threads
+        policy = make_policy(self._env, **config.to_dict()["policy"])
+        self._trainer = PuffeRL(self._env, policy, **{**settings, "engine": engine})
+        stack.enter_context(self._trainer)
+        self._name = config.name
+        self._torch_threads = torch.get_num_threads()  # as the trainer set it, for the process
+        self.sgemm_threads = threads or usable_cores()
+        self._best = _Round(0.0, 0, 0.0)
+        self._advance()  # caches, lazy imports, first allocations
+
+    def _advance(self) -> int:
+        self._trainer.evaluate()
+        self._trainer.train()
+        self._trainer.mean_and_log()
+        return self._trainer.config.batch_size
+
+    def advance_for(self, seconds: float) -> None:
+        """Run one round."""
+        import torch
+
+        torch.set_num_threads(self._torch_threads)
+        self._best = max(self._best, _one_round(self._advance, seconds))
+
+    def result(self, gflops: float) -> Result:
+        """Return the best round, beside the rate of the matrix product."""
+        best = self._best
+        return Result(
+            self._name,
+            "train",
+            *best,
+            self._env.num_envs,
+            self._env.num_workers,
+            self._trainer.engine.name,
+            gflops,
+            best.sps * _flops_per_step(self._trainer) * 1e-9 / gflops,
+        )
 
 
 def _flops_per_step(trainer: PuffeRL) -> float:
@@ -135,20 +165,26 @@ def _sgemm_gflops(threads: int) -> float:
     return 2 * 8192 * 64 * 64 / best * 1e-9
 
 
-def _best_rate(advance: Callable[[], int], seconds: float) -> tuple[float, int, float]:
+class _Round(NamedTuple):
+    sps: float
+    steps: int
+    seconds: float
+
+
+def _best_rate(advance: Callable[[], int], seconds: float) -> _Round:
     """Repeat `advance` for ROUNDS rounds of equal length; return the best round.
 
     Other programs can only slow a round down, so the best is the least disturbed.
     """
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
+    check_seconds(seconds)
     advance()  # caches, lazy imports, first allocations
-    best = (0.0, 0, 0.0)
-    for _ in range(ROUNDS):
-        steps, taken = 0, 0.0
-        start = time.perf_counter()
-        while taken < seconds / ROUNDS:
-            steps += advance()
-            taken = time.perf_counter() - start
-        best = max(best, (steps / taken, steps, taken))
-    return best
+    return max(_one_round(advance, seconds / ROUNDS) for _ in range(ROUNDS))
+
+
+def _one_round(advance: Callable[[], int], seconds: float) -> _Round:
+    steps, taken = 0, 0.0
+    start = time.perf_counter()
+    while taken < seconds:
+        steps += advance()
+        taken = time.perf_counter() - start
+    return _Round(steps / taken, steps, taken)

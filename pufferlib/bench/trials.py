@@ -39,14 +39,22 @@ class Trial(NamedTuple):
 
 
 class TrialSetup:
-    """How a run of a config trains, for any number of envs."""
+    """How a run of a config trains, for any number of envs; `make` makes those of a layout."""
 
-    def __init__(self, config: Config, cost: EnvCost, cores: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        make: Callable[[Layout], VectorEnv],
+        cost: EnvCost,
+        memory: Memory,
+        cores: int,
+    ) -> None:
+        self.make = make
         # unset options are adjusted to the env, as in a run
         self._settings = config.chosen_train()
         self._settings["dashboard"] = "off"
         self._policy = config.to_dict()["policy"]
-        self._cost, self._cores = cost, cores
+        self._cost, self._memory, self._cores = cost, memory, cores
         self._sides = 2 if config.train.self_play else 1
 
     def most_envs(self, num_envs: int, limit: int) -> int:
@@ -87,6 +95,11 @@ class TrialSetup:
         trainer = PuffeRL(vecenv, make_policy(vecenv, **self._policy), **settings)
         return trainer, shape.segments * shape.horizon, shape.horizon
 
+    def memory(self, layout: Layout) -> float:
+        """Return the estimated bytes of all envs and workers of a layout."""
+        processes = layout.total_workers if layout.backend == "multiprocessing" else 0
+        return float(processes * self._memory.worker + layout.total_envs * self._memory.env)
+
     def _shape(self, slots: int) -> BatchShape:
         """Return how a run on `slots` slots cuts a batch."""
         is_recurrent = self._policy["recurrent"] != "none"
@@ -109,10 +122,8 @@ def make_layout(spec: EnvSpec, settings: dict[str, Any], layout: Layout) -> Vect
 
 
 def try_all(
-    make_one: Callable[[Layout], VectorEnv],
     setup: TrialSetup,
     layouts: Sequence[Layout],
-    memory: Memory,
     seconds: float,
     on_progress: Callable[[str], None],
 ) -> list[Trial]:
@@ -121,7 +132,7 @@ def try_all(
     trials: list[Trial] = []
     for number, layout in enumerate(layouts, start=1):
         left = max(0.0, deadline - time.perf_counter()) / (len(layouts) - len(trials))
-        trial = _try(make_one, setup, layout, memory, left)
+        trial = _try(setup, layout, left)
         trials.append(trial)
         outcome = f"{trial.sps:,.0f} SPS" if trial.sps else f"failed: {trial.failure}"
         on_progress(f"{number}/{len(layouts)}  {layout}: {outcome}")
@@ -129,7 +140,7 @@ def try_all(
     finalists = _finalists(trials)
     others = [trial for trial in trials if trial not in finalists]
     on_progress(f"the best {len(finalists)} again, alternately")
-    finalists = _run_finals(make_one, setup, finalists, 0.2 * seconds)
+    finalists = _run_finals(setup, finalists, 0.2 * seconds)
     return [*sorted(finalists, key=lambda trial: -trial.sps), *others]
 
 
@@ -147,19 +158,12 @@ def layout_size(trial: Trial) -> tuple[int, int]:
     return trial.layout.total_envs, trial.layout.total_workers
 
 
-def _try(
-    make_one: Callable[[Layout], VectorEnv],
-    setup: TrialSetup,
-    layout: Layout,
-    memory: Memory,
-    seconds: float,
-) -> Trial:
+def _try(setup: TrialSetup, layout: Layout, seconds: float) -> Trial:
     """Train on a layout for about `seconds`, at least one iteration after a warm-up."""
-    processes = layout.total_workers if layout.backend == "multiprocessing" else 0
-    bytes_used = float(processes * memory.worker + layout.total_envs * memory.env)
+    bytes_used = setup.memory(layout)
     deadline = time.perf_counter() + seconds
     try:
-        with make_one(layout) as vecenv:
+        with setup.make(layout) as vecenv:
             trainer, batch_size, horizon = setup.trainer(vecenv, seconds / 4, layout.surplus_envs)
             _iteration(trainer)  # warm-up: caches, lazy imports
             rates = [_iteration(trainer)]
@@ -171,15 +175,10 @@ def _try(
     return Trial(layout, max(rates), seconds_each, bytes_used, False, "", batch_size, horizon)
 
 
-def _run_finals(
-    make_one: Callable[[Layout], VectorEnv],
-    setup: TrialSetup,
-    trials: Sequence[Trial],
-    seconds: float,
-) -> list[Trial]:
+def _run_finals(setup: TrialSetup, trials: Sequence[Trial], seconds: float) -> list[Trial]:
     """Train on layouts alternately: only rates under the same load can be compared."""
     with ExitStack() as stack:
-        vecenvs = [stack.enter_context(make_one(trial.layout)) for trial in trials]
+        vecenvs = [stack.enter_context(setup.make(trial.layout)) for trial in trials]
         each = seconds / len(trials) / 4
         trainers = [
             setup.trainer(vecenv, each, trial.layout.surplus_envs)[0]

@@ -10,7 +10,6 @@ hand-over between bare processes in C that only wake each other.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,13 +27,13 @@ from pufferlib.bench.loops import (
     UnevenEnv,
     best_of,
     calls_per_round,
+    check_seconds,
     gymnasium_loop,
     median_loop,
     plain_loop,
     quiet_multiprocessing,
     vector_loop,
 )
-from pufferlib.errors import UsageError
 from pufferlib.vectorization import Serial
 
 COSTS_US = (0, 10, 100, 1000)
@@ -46,7 +45,6 @@ UNEVEN_ENVS, UNEVEN_BATCH = 16, 4
 IDLE_SECONDS = 1.0
 TURN_ENVS = (2, 16, 64, 256)
 TURN_COSTS_US = (0, 10, 100)
-TURN_OVER_BARE_US = 40.0  # how much longer than the bare hand-over a turn may take
 
 _LONG_ROUND_SECONDS = 0.3  # for random step times, so that luck does not decide
 _MIN_ROUNDS = 2
@@ -90,15 +88,6 @@ class TurnResult(NamedTuple):
     over_bare_us: float
 
 
-class Bar(NamedTuple):
-    """A wanted figure and the measured one."""
-
-    what: str
-    value: float
-    wanted: float
-    is_met: bool
-
-
 class VecResult(NamedTuple):
     """The result of `puffer bench vec`."""
 
@@ -110,13 +99,12 @@ class VecResult(NamedTuple):
     turns: list[TurnResult]
     uneven: UnevenResult
     idle_cpu: float  # share of a core that a waiting worker uses
-    bars: list[Bar]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
         out = self._asdict()
         out["uneven"] = self.uneven._asdict()
-        for name in ("costs", "turns", "bars"):
+        for name in ("costs", "turns"):
             out[name] = [row._asdict() for row in out[name]]
         return out
 
@@ -131,8 +119,7 @@ def bench_vec(
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> VecResult:
     """Measure everything in about `seconds`; `on_progress` gets a line for each part."""
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"`seconds` must be above 0, but got {seconds}.")
+    check_seconds(seconds)
     loops = (2 + len(ENVS_PER_WORKER) + len(PEER_PROCESSES)) * len(costs_us)
     # rounds of slow envs are longer than planned
     rounds = max(_MIN_ROUNDS, int(0.6 * seconds / (1.5 * ROUND_SECONDS * loops)))
@@ -150,8 +137,7 @@ def bench_vec(
     uneven = _bench_uneven(max(_MIN_ROUNDS, int(0.1 * seconds / _LONG_ROUND_SECONDS)))
     on_progress("idle workers")
     idle = _idle_cpu(workers)
-    bars = _bars(costs, turns, uneven, idle)
-    return VecResult("vec", workers, rounds, os.getloadavg()[0], costs, turns, uneven, idle, bars)
+    return VecResult("vec", workers, rounds, os.getloadavg()[0], costs, turns, uneven, idle)
 
 
 # ---- Envs of one cost ----------------------------------------------------------------------------
@@ -268,34 +254,3 @@ def _idle_cpu(workers: int) -> float:
 
 def _cpu_seconds(pids: Sequence[int]) -> float:
     return float(sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids))
-
-
-# ---- Bars ----------------------------------------------------------------------------------------
-
-
-def _bars(
-    costs: Sequence[CostResult], turns: Sequence[TurnResult], uneven: UnevenResult, idle: float
-) -> list[Bar]:
-    bars = []
-    for row in costs:
-        if row.cost_us in _SHARES:
-            bars.append(_at_least("share of the ideal", row, row.multiprocessing_share, _SHARES))
-        if row.cost_us in _RATIOS and row.ratio is not None:
-            bars.append(_at_least("times AsyncVectorEnv", row, row.ratio, _RATIOS))
-    for count in dict.fromkeys(row.num_envs for row in turns):
-        over = max(row.over_bare_us for row in turns if row.num_envs == count)
-        what = f"{count} envs, us of a turn over the bare hand-over, at most"
-        bars.append(Bar(what, over, TURN_OVER_BARE_US, over <= TURN_OVER_BARE_US))
-    bars.append(Bar("async, times sync", uneven.ratio, 1.5, uneven.ratio >= 1.5))
-    bars.append(Bar("cpu of a waiting worker, at most", idle, 0.05, idle <= 0.05))
-    return bars
-
-
-# at 0 and 10 us the share of PufferLib 3.0 with its best backend, a loop in one process
-_SHARES = {0: 0.06, 10: 0.35, 100: 0.95, 1000: 0.95}
-_RATIOS = {0: 5.0, 10: 3.0}
-
-
-def _at_least(what: str, row: CostResult, value: float, wanted: dict[int, float]) -> Bar:
-    bar = wanted[row.cost_us]
-    return Bar(f"{row.cost_us} us, {what}", value, bar, value >= bar)

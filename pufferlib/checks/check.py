@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pufferlib import registry
+from pufferlib.checks.batched import BatchOfOne, stepped_alone
 from pufferlib.checks.declarations import (
     check_copies,
     check_picture,
@@ -19,12 +20,13 @@ from pufferlib.checks.declarations import (
 )
 from pufferlib.checks.guards import Guards
 from pufferlib.checks.play import PlayCheck
-from pufferlib.checks.report import Findings, Report, error_text
+from pufferlib.checks.report import Findings, Report
 from pufferlib.checks.steps import StepCheck
-from pufferlib.emulation import AgentDicts, Emulated, SingleAgent, create, creator_of, undisturbed
+from pufferlib.emulation import AgentDicts, SingleAgent, create, creator_of, undisturbed
 from pufferlib.env import PufferEnv
-from pufferlib.errors import UsageError
+from pufferlib.errors import UsageError, error_line
 from pufferlib.native import NativeCreator, NativeEnv
+from pufferlib.vectorization.batched import SimulatorCreator
 
 
 def check_env(
@@ -61,6 +63,8 @@ def _source(env: Any, kwargs: dict[str, Any]) -> tuple[str, Callable[[], Any], b
             return spec.id, lambda: native, False
 
         def make_one() -> Any:
+            if isinstance(spec.entry_point, SimulatorCreator):
+                return BatchOfOne(spec.entry_point, settings)
             return spec.entry_point(**settings)
 
         make_one.__name__ = spec.id.rpartition(":")[2]
@@ -77,18 +81,19 @@ def _check(env: PufferEnv, findings: Findings, seed: int, steps: int, is_given: 
     if isinstance(env, NativeEnv) and not is_given:
         guards = Guards(env._vec.buffers)
         env.bind(guards.buffers)
-    if isinstance(env, Emulated):
-        findings.name = env.traits.name
+    alone = stepped_alone(env)
+    if alone is not None:
+        findings.name = alone.traits.name
     check_spaces(env, findings)
-    if isinstance(env, Emulated):
-        check_reset_parameters(env, findings)
+    if alone is not None:
+        check_reset_parameters(alone, findings)
     if isinstance(env, SingleAgent | AgentDicts):
         StepCheck(env, findings).run(seed)
     if not findings.failed:
         PlayCheck(env, findings, guards).run(seed, steps)
     check_picture(env, findings)
-    if isinstance(env, Emulated):
-        check_copies(env.env, findings)
+    if alone is not None:
+        check_copies(alone.env, findings)
 
 
 def _close(env: PufferEnv, findings: Findings) -> None:
@@ -96,6 +101,6 @@ def _close(env: PufferEnv, findings: Findings) -> None:
         try:
             env.close()
         except Exception as error:
-            cause = error_text(error.__cause__ or error)
+            cause = error_line(error.__cause__ or error)
             what = f"must not fail when called twice, but raised {cause}."
             findings.add("warning", "close", what)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.checks.report import Findings, error_text
+from pufferlib.checks.report import Findings
 from pufferlib.emulation import Emulated
 from pufferlib.env import PufferEnv
+from pufferlib.errors import error_line
 from pufferlib.spaces import action_layout, observation_layout, spell_path
 
 
@@ -32,7 +33,7 @@ def check_spaces(env: PufferEnv, findings: Findings) -> None:
 
 def check_reset_parameters(env: Emulated, findings: Findings) -> None:
     """Report a `reset` without the keywords that Gymnasium and PettingZoo promise."""
-    if env.traits.api != "gymnasium" and not env.traits.is_zoo:
+    if env.traits.api not in ("gymnasium", "parallel", "aec"):
         return
     try:
         params = inspect.signature(env.traits.unwrapped.reset).parameters
@@ -62,7 +63,7 @@ def check_picture(env: PufferEnv, findings: Findings) -> None:
     try:
         picture = render()
     except Exception as error:
-        findings.add("error", "render", f"raised {error_text(error)}.")
+        findings.add("error", "render", f"raised {error_line(error)}.")
         return
     if isinstance(picture, list) and picture:
         picture = picture[-1]
@@ -88,5 +89,5 @@ def check_copies(env: Any, findings: Findings) -> None:
         try:
             call(env)
         except Exception as error:
-            findings.add("note", method, f"cannot be copied ({error_text(error)}): {hint}.")
+            findings.add("note", method, f"cannot be copied ({error_line(error)}): {hint}.")
             return

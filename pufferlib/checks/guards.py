@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,11 @@ class Guards:
     def __init__(self, buffers: Buffers) -> None:
         self._arrays: dict[str, _Guarded] = {}
         copies: dict[str, Any] = {}
-        for field in fields(buffers):
-            array = getattr(buffers, field.name)
-            copies[field.name] = None
+        for name, array in vars(buffers).items():
+            copies[name] = None
             if array is not None:
-                guarded = _Guarded(array, apart=field.name in _APART)
-                copies[field.name], self._arrays[field.name] = guarded.array, guarded
+                self._arrays[name] = _Guarded(array, apart=name in _APART)
+                copies[name] = self._arrays[name].array
         self.buffers = Buffers(**copies)
 
     def overrun(self) -> str | None:

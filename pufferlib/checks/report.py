@@ -111,8 +111,3 @@ class Findings:
                 self.add_text("warning", text)
             else:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-
-
-def error_text(error: BaseException) -> str:
-    """Return class and message of an exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")

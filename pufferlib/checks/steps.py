@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pufferlib.checks.random_actions import RandomActions
 from pufferlib.checks.report import Findings
 from pufferlib.emulation import ALL_AGENTS, AgentDicts, Emulated, Parallel, SingleAgent
+from pufferlib.env import PufferEnv
 from pufferlib.errors import EnvError, PufferError
-from pufferlib.spaces import ObservationChecks
+from pufferlib.spaces import ObservationChecks, action_layout
 
 _NUM_STEPS = 64
 
@@ -177,3 +178,39 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(_same, one, other))
     return True  # what is no container cannot have changed
+
+
+class RandomActions:
+    """Writes actions into an env's rows: the lowest in step 0, the highest in step 1, then random.
+
+    Choices that a mask forbids are replaced by allowed ones.
+    """
+
+    def __init__(self, env: PufferEnv, seed: int) -> None:
+        layout = action_layout(env.single_action_space)
+        self._env, self._rng = env, np.random.default_rng(seed)
+        self._indices, self._reals = layout.split(env.actions)
+        self._numbers, self._firsts = np.array(layout.nvec, dtype=np.int64), layout.firsts
+        self._low = np.where(np.isfinite(layout.low), layout.low, -1).astype(np.float64)
+        self._high = np.where(np.isfinite(layout.high), layout.high, 1).astype(np.float64)
+
+    def write(self, step: int) -> None:
+        """Write the actions of one step."""
+        num_discrete = len(self._numbers)
+        drawn = self._rng.random((self._env.num_agents, num_discrete + len(self._low)))
+        if step < 2:
+            drawn[:] = step
+        shares, mixes = drawn[:, :num_discrete], drawn[:, num_discrete:]
+        self._indices[...] = np.minimum((shares * self._numbers).astype(int), self._numbers - 1)
+        self._reals[...] = np.clip(
+            self._low + mixes * (self._high - self._low), self._low, self._high
+        )
+        if self._env.action_masks is not None:
+            for slot, mask in enumerate(self._env.action_masks):
+                self._obey(self._indices[slot], mask)
+
+    def _obey(self, indices: NDArray[np.int32], mask: NDArray[np.bool_]) -> None:
+        for component, first in enumerate(self._firsts):
+            allowed = np.flatnonzero(mask[first : first + self._numbers[component]])
+            if len(allowed) and indices[component] not in allowed:
+                indices[component] = self._rng.choice(allowed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -111,11 +110,6 @@ def check_output(options: argparse.Namespace, name: str) -> None:
         )
 
 
-def is_given(overrides: Iterable[Override], section: str, key: str) -> bool:
-    """Return whether the command line sets this key."""
-    return any(override[:2] == (section, key) for override in overrides)
-
-
 def env_params(name: str, overrides: list[Override]) -> dict[str, Any]:
     """Return the env params among `overrides`; raise for any other section."""
     for section, key, _ in overrides:
@@ -142,13 +136,6 @@ def env_id(name: str) -> str:
     return spec.id
 
 
-def load_config(
-    name: str, overrides: list[Override], files: list[str], packaged: bool = True
-) -> Config:
-    """Read the config; a wrong name is reported before any other mistake."""
-    return configs.load(env_id(name), overrides, files, packaged)
-
-
 def is_native(name: str) -> bool:
     """Return whether the env is one of the C core, which are made at once."""
     from pufferlib.native import NativeCreator
@@ -161,16 +148,7 @@ def make_vecenv(config: Config, **changes: Any) -> VectorEnv:
     """Make the envs of `config`, with `changes` of its section `vec`."""
     from pufferlib.vectorization import make
 
-    vec = replace(config.vec, **changes)
-    return make(
-        config.name,
-        vec.num_envs,
-        vec.num_workers,
-        vec.envs_per_worker,
-        vec.backend,
-        vec=vec.options(),
-        **config.env,
-    )
+    return make(config.name, **replace(config.vec, **changes).arguments(), **config.env)
 
 
 def see_working_folder(name: str) -> None:

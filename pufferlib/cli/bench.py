@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from pufferlib.cli.arguments import Parser, check_counts, load_config
+from pufferlib import config as configs
+from pufferlib.cli.arguments import Parser, check_counts, env_id
 from pufferlib.cli.printing import format_values, print_table, progress
 from pufferlib.config import ENGINES
+from pufferlib.errors import unknown_choice
 
 
 def main(words: list[str]) -> int:
@@ -25,61 +27,65 @@ def main(words: list[str]) -> int:
         "--threads", type=int, metavar="K", help="threads or workers; default: all cores"
     )
     parser.add_argument(
-        "--engine", choices=("auto", *ENGINES), default="auto", help="implementation that trains"
+        "--engine",
+        default="auto",
+        metavar="NAME,...",
+        help=f"implementation that trains: {', '.join(('auto', *ENGINES))}; several take turns",
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="about how long to measure")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print each result as a JSON object")
     options, overrides = parser.parse(words)
     check_counts(options, "num_envs", "threads")
+    timed: dict[str, Any] = {} if options.seconds is None else {"seconds": options.seconds}
     if options.name == "emulation":
         from pufferlib.bench import bench_emulation
 
-        seconds = 3 if options.seconds is None else options.seconds
-        costs = bench_emulation(num_envs=options.num_envs, seconds=seconds)
+        costs = bench_emulation(num_envs=options.num_envs, **timed)
         return _report("emulation", costs._asdict(), options.json)
     if options.name == "vec":
-        return _bench_vec(options.threads, options.seconds, options.json)
-    config = load_config(options.name, overrides, options.config, packaged=options.mode == "train")
+        return _bench_vec(options.threads or 2, timed, options.json)
+    is_packaged = options.mode == "train"
+    config = configs.load(env_id(options.name), overrides, options.config, is_packaged)
     from pufferlib.bench import bench_sim, bench_train
 
     if options.mode == "sim":
-        result = bench_sim(
-            config,
-            num_envs=options.num_envs,
-            threads=options.threads,
-            seconds=3 if options.seconds is None else options.seconds,
-        )
-    else:
-        if options.num_envs is not None:
-            config = replace(config, vec=replace(config.vec, num_envs=options.num_envs))
-        config = replace(
-            config,
-            train=replace(config.train, engine=options.engine),
-            chosen=frozenset({*config.chosen_train(), "engine"}),
-        )
-        seconds = 10 if options.seconds is None else options.seconds
-        result = bench_train(config, threads=options.threads, seconds=seconds)
-    return _report(f"{result.env}, {result.mode}", result._asdict(), options.json)
+        result = bench_sim(config, num_envs=options.num_envs, threads=options.threads, **timed)
+        return _report(f"{result.env}, sim", result._asdict(), options.json)
+    if options.num_envs is not None:
+        config = replace(config, vec=replace(config.vec, num_envs=options.num_envs))
+    engines = _engines(options.engine)
+    for result in bench_train(config, engines, threads=options.threads, **timed):
+        _report(f"{result.env}, train, {result.engine}", result._asdict(), options.json)
+    return 0
 
 
-def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int:
+def _engines(words: str) -> list[str]:
+    """Return the engines that `--engine` names."""
+    known = ("auto", *ENGINES)
+    names = words.split(",")
+    for name in names:
+        if name not in known:
+            raise unknown_choice("`--engine`", name, known)
+    return names
+
+
+def _bench_vec(workers: int, timed: dict[str, Any], as_json: bool) -> int:
     from pufferlib.bench import bench_vec
+    from pufferlib.dashboard.formatting import format_count
 
     with progress("puffer bench vec") as show:
-        result = bench_vec(
-            workers=workers or 2, seconds=30 if seconds is None else seconds, on_progress=show
-        )
+        result = bench_vec(workers=workers, on_progress=show, **timed)
     if as_json:
         print(json.dumps(result.to_dict()))
         return 0
     lines = [
         [
             str(each.cost_us),
-            _short(each.ideal_sps),
-            _short(each.serial_sps),
-            f"{_short(each.multiprocessing_sps)} ({result.workers} x {each.envs_per_worker})",
+            format_count(each.ideal_sps),
+            format_count(each.serial_sps),
+            f"{format_count(each.multiprocessing_sps)} ({result.workers} x {each.envs_per_worker})",
             f"{each.multiprocessing_share:.1%}",
-            "" if each.gymnasium_sps is None else _short(each.gymnasium_sps),
+            "" if each.gymnasium_sps is None else format_count(each.gymnasium_sps),
             "" if each.ratio is None else f"{each.ratio:.1f}x",
         ]
         for each in result.costs
@@ -93,20 +99,13 @@ def _bench_vec(workers: int | None, seconds: float | None, as_json: bool) -> int
     ]
     headings = ["envs", "us", "turn", "work of a worker", "turn cost", "bare futex", "over it"]
     print_table("us of a turn, beside bare processes that wake each other", headings, turns)
-    bars = [
-        [bar.what, f"{bar.value:.3g}", f"{bar.wanted:g}", "yes" if bar.is_met else "no"]
-        for bar in result.bars
-    ]
-    print_table(f"bars; load {result.load:.1f}", ["what", "measured", "wanted", "met"], bars)
+    rest = {
+        "async over sync, envs of 1 to 10 ms": result.uneven.ratio,
+        "cores that a waiting worker uses": result.idle_cpu,
+        "load of the machine": result.load,
+    }
+    print_table("others", ["", ""], format_values(rest))
     return 0
-
-
-def _short(rate: float) -> str:
-    """Return a rate in a few characters: `963`, `12.3k`, `1.2M`."""
-    for factor, unit in ((1e6, "M"), (1e3, "k")):
-        if rate >= factor:
-            return f"{rate / factor:.3g}{unit}"
-    return f"{rate:.3g}"
 
 
 def _report(title: str, values: dict[str, Any], as_json: bool) -> int:

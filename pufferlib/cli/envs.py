@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pufferlib.cli.arguments import Parser, check_output, env_params, see_working_folder, spell_flag
 from pufferlib.cli.pictures import write_png
 from pufferlib.cli.printing import print_table
-from pufferlib.errors import UsageError
+from pufferlib.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from pufferlib.native import NativeInfo
@@ -30,8 +30,15 @@ def main(words: list[str]) -> int:
         return _list_envs()
     from pufferlib.registry import FAMILIES, list_envs, plain
 
-    if plain(options.name) in FAMILIES:
-        print("\n".join(list_envs(options.name)))
+    family = FAMILIES.get(plain(options.name))
+    if family is not None and not family.single:
+        names = list_envs(options.name)
+        if not names:
+            raise MissingExtraError(
+                f"No env of `{options.name}` is installed. "
+                f"Try pip install 'pufferlib[{plain(options.name)}]'."
+            )
+        print("\n".join(names))
         return 0
     from pufferlib.native import infos
     from pufferlib.registry import find_or_load
@@ -115,11 +122,14 @@ def _print_python_env(spec: EnvSpec) -> None:
 
 def _take_picture(vecenv: VectorEnv, path: Path) -> None:
     """Save a picture of the env after 50 random steps from a fixed seed."""
-    from pufferlib.vectorization.measuring import random_actions
+    import numpy as np
 
+    from pufferlib.vectorization.measuring import legal_actions
+
+    rng = np.random.default_rng(0)
     vecenv.reset(seed=0)
-    for actions in random_actions(vecenv, count=50):
-        vecenv.step(actions)
+    for _ in range(50):
+        vecenv.step(legal_actions(vecenv, rng))
     picture = vecenv.render(0)
     if picture is None:
         raise UsageError(f"`--picture` needs an env that renders, but {vecenv.name} does not.")
@@ -158,10 +168,13 @@ def _list_envs() -> int:
     forms = {
         "ocean": ("NAME", "the C envs above; also ocean-NAME and puffer_NAME"),
         "registered": ("NAME", "added by `pufferlib.register` and installed packages"),
-        **{name: (f"{name}-NAME", family.about) for name, family in FAMILIES.items()},
+        **{
+            name: (name if family.single else f"{name}-NAME", family.about)
+            for name, family in FAMILIES.items()
+        },
     }
     for name, (form, about) in forms.items():
-        known = f"; `puffer envs {name}` lists them" if name in FAMILIES else ""
+        known = f"; `puffer envs {name}` lists them" if form == f"{name}-NAME" else ""
         print(f"  {name:<12}{form:<18}{about}{known}")
     print("  module:Object                 your own class or factory")
     return 0

@@ -62,7 +62,12 @@ def main(words: list[str]) -> int:
     check_seed(options)
     check_output(options, "gif")
     film = Film(options.gif) if options.gif else None
-    run, chosen = _run_to_play(options.checkpoint, Path(options.run_dir), name)
+    base = Path(options.run_dir)
+    if options.checkpoint:
+        run, chosen = runs.find_checkpoint(options.checkpoint, base, "--checkpoint")
+    else:
+        run = runs.newest(base, name)
+        chosen = run.latest
     config = _config_of(run, name)
     config = replace(config, env={**config.env, **env_params(name, overrides)})
     if film:
@@ -95,21 +100,8 @@ def main(words: list[str]) -> int:
     if options.json:
         print(json.dumps({"env": name, "run": str(run.folder), **scores}))
     else:
-        print_table(f"{name}, {run.folder}", ["metric", "value"], format_values(scores))
+        print_table(f"{name}, {chosen}", ["metric", "value"], format_values(scores))
     return 0
-
-
-def _run_to_play(word: str | None, base: Path, name: str) -> tuple[runs.Run, Path]:
-    """Return a run and its checkpoint to play, by default the newest run of env `name`."""
-    if not word:
-        run = runs.newest(base, name)
-        return run, run.latest
-    found = runs.find(word, base)
-    if found is None:
-        raise UsageError(
-            f"`--checkpoint` must be a checkpoint or a run, but got {quoted(Path(word))}."
-        )
-    return found.run, found.checkpoint or found.run.latest
 
 
 def _config_of(run: runs.Run, name: str) -> Config:
@@ -132,9 +124,8 @@ def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) ->
 
     if "spaces" in saved.values:
         return restored(saved, path)
-    policy = make_policy(
-        vecenv, **config.to_dict()["policy"]
-    )  # a file of an older version has no description of the policy
+    # a file of an older version has no description of the policy
+    policy = make_policy(vecenv, **config.to_dict()["policy"])
     return restored(saved, path, policy, spaces=policy_spaces(vecenv))
 
 

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from pufferlib.errors import MissingExtraError, UsageError
+from pufferlib.errors import UsageError, imported
 
 
 def write_png(path: Path, picture: Any) -> None:
@@ -31,11 +31,7 @@ class Film:
     """Collects pictures and saves them as a GIF."""
 
     def __init__(self, path: str) -> None:
-        try:
-            from PIL import Image
-        except ImportError:
-            raise MissingExtraError("`--gif` needs pillow: pip install 'pufferlib[plot]'") from None
-        self._path, self._image = path, Image
+        self._path, self._image = path, imported("PIL.Image", "plot", "Pillow for `--gif`")
         self._frames: list[Any] = []
 
     def add(self, picture: Any) -> None:

@@ -19,19 +19,22 @@ def flush_output() -> None:
 
 
 def print_table(title: str, headings: list[str], lines: list[list[str]]) -> None:
-    """Print a table; only its last column wraps. Without any heading there is no header."""
+    """Print a title and a table; only its last column wraps. Without headings it has no header."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", show_header=any(headings))
+    table = Table(show_header=any(headings))
     *narrow, last = headings
     for heading in narrow:
         table.add_column(heading, no_wrap=True)  # names and ranges must be easy to copy
     table.add_column(last)
     for line in lines:
         table.add_row(*map(Text, line))
-    Console().print(table)
+    console = Console()
+    if title:
+        console.print(Text(title, style="italic"), soft_wrap=True)  # a path must be easy to copy
+    console.print(table)
 
 
 def format_values(values: Mapping[str, object]) -> list[list[str]]:

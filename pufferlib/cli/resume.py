@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pufferlib import config as configs
 from pufferlib import runs
-from pufferlib.cli.arguments import Parser, check_output, env_id, is_given, make_vecenv, spell_flag
+from pufferlib.cli.arguments import Parser, check_output, env_id, make_vecenv, spell_flag
 from pufferlib.cli.run_loop import (
     announce_loading,
     count_learning_slots,
@@ -101,7 +101,7 @@ def _check_env(name: str, run: runs.Run) -> None:
 def _extended(config: Config, overrides: list[Override]) -> Config:
     """Return the config of a run with the options that may change when it is resumed."""
     given = configs.load(config.name, overrides, packaged=False)
-    if is_given(overrides, "train", "total_timesteps"):
+    if any(override[:2] == ("train", "total_timesteps") for override in overrides):
         config = replace(config, train=replace(config.train, num_iterations=None))
     for section, key, _ in overrides:
         if key not in _MAY_CHANGE.get(section, ()):

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pufferlib import config as configs
 from pufferlib import runs
-from pufferlib.cli.arguments import Parser, check_output, is_native, load_config, make_vecenv
+from pufferlib.cli.arguments import Parser, check_output, env_id, is_native, make_vecenv
 from pufferlib.cli.run_loop import (
     announce_loading,
     count_learning_slots,
@@ -17,7 +18,7 @@ from pufferlib.cli.run_loop import (
     train_run,
 )
 from pufferlib.config import Config, complete_options
-from pufferlib.errors import PufferError, UsageError, quoted
+from pufferlib.errors import PufferError
 from pufferlib.runs import LOG
 from pufferlib.system import check_batch
 
@@ -34,8 +35,11 @@ def main(words: list[str]) -> int:
     )
     options, overrides = parser.parse(words)
     check_output(options, "svg")
-    config = load_config(options.name, overrides, options.config)
-    weights = _checkpoint_of(options.source, config) if options.source else None
+    config = configs.load(env_id(options.name), overrides, options.config)
+    weights: Path | None = None
+    if options.source:
+        base = Path(config.train.run_dir)
+        _, weights = runs.find_checkpoint(options.source, base, "--from")
     is_slow = not is_native(config.name)  # workers take a second to start
     if is_slow:
         announce_loading(config)
@@ -65,14 +69,6 @@ def main(words: list[str]) -> int:
             if not (run.folder / LOG).exists() or not (run.folder / LOG).stat().st_size:
                 shutil.rmtree(run.folder, ignore_errors=True)  # the run never started
             raise
-
-
-def _checkpoint_of(word: str, config: Config) -> Path:
-    """Return the checkpoint that `word` names: a file, or the latest of a run."""
-    found = runs.find(word, Path(config.train.run_dir))
-    if found is None:
-        raise UsageError(f"`--from` must be a run or a checkpoint, but got {quoted(Path(word))}.")
-    return found.checkpoint or found.run.latest
 
 
 def _new_or_restarted(config: Config) -> tuple[runs.Run, list[Path]]:

@@ -4,7 +4,7 @@ Nothing here imports NumPy, torch or Gymnasium, so `puffer --help` answers at on
 """
 
 from pufferlib.config.batch import BatchShape, CompletedOptions, batch_shape, complete_options
-from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, OPTIMIZERS, load_choice
+from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, NETWORKS, OPTIMIZERS, load_choice
 from pufferlib.config.layers import (
     Override,
     family_vec,
@@ -12,6 +12,7 @@ from pufferlib.config.layers import (
     merge_train_layers,
     parse_overrides,
 )
+from pufferlib.config.options import parse_number
 from pufferlib.config.schema import (
     SECTIONS,
     Config,
@@ -26,6 +27,7 @@ __all__ = [
     "BACKENDS",
     "ENGINES",
     "LOGGERS",
+    "NETWORKS",
     "OPTIMIZERS",
     "SECTIONS",
     "BatchShape",
@@ -43,5 +45,6 @@ __all__ = [
     "load",
     "load_choice",
     "merge_train_layers",
+    "parse_number",
     "parse_overrides",
 ]

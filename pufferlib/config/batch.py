@@ -79,7 +79,9 @@ def complete_options(
     steps_per_slot = values["batch_size"] // num_slots
     horizon = config.num_steps or steps_per_slot
     if is_recurrent and config.num_steps is None:
-        horizon = values["num_steps"] = _divisor_up_to(RECURRENT_STEPS, steps_per_slot)
+        lengths = range(min(RECURRENT_STEPS, steps_per_slot), 0, -1)
+        horizon = next(length for length in lengths if steps_per_slot % length == 0)
+        values["num_steps"] = horizon
     if config.minibatch_size is None:
         size = _clamped(values["batch_size"] // MINIBATCHES_PER_BATCH, MINIBATCH_SIZES)
         if shuffle == "segments":
@@ -146,11 +148,6 @@ def _batch_size(config: TrainConfig, num_slots: int) -> int:
 
 def _clamped(value: int, limits: tuple[int, int]) -> int:
     return min(max(value, limits[0]), limits[1])
-
-
-def _divisor_up_to(most: int, whole: int) -> int:
-    """Return the largest divisor of `whole` that is at most `most`."""
-    return next(d for d in range(min(most, whole), 0, -1) if whole % d == 0)
 
 
 def _multiples_near(value: int, base: int) -> str:

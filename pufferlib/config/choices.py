@@ -1,8 +1,8 @@
 """Registries: what an option may be set to, and the class that each choice stands for.
 
-Adding a backend, an optimizer, an engine or a logger takes its file and one line here. Checks of
-values, `--help` and the docs read these tables. Classes are named as "module:Class" and imported
-when they are used, so that a config can be checked without torch.
+Adding a backend, an optimizer, an engine, a network or a logger takes its file and one line here.
+Checks of values, `--help` and the docs read these tables. Classes are named as "module:Class" and
+imported when they are used, so that a config can be checked without torch.
 """
 
 from __future__ import annotations
@@ -24,14 +24,23 @@ BACKENDS = {  # option `vec.backend`, besides "auto"
     "threads": "pufferlib.vectorization.threads:Threads",
     "multiprocessing": "pufferlib.vectorization.multiprocessing:Multiprocessing",
     "ray": "pufferlib.vectorization.ray:Ray",
+    "batched": "pufferlib.vectorization.batched:Batched",
 }
 OPTIMIZERS = {  # option `train.optimizer`
     "adam": "pufferlib.training.optimizers:Adam",
     "muon": "pufferlib.training.optimizers:Muon",
 }
 ENGINES = {  # option `train.engine`; "auto" takes the first that supports the run
-    "torch": "pufferlib.training.torch_engine:TorchEngine",
     "native": "pufferlib.training.native_engine:NativeEngine",
+    "torch": "pufferlib.training.torch_engine:TorchEngine",
+}
+NETWORKS = {  # option `policy.network`; "auto" chooses one of the first three by the space
+    "mlp": "pufferlib.models:MLP",
+    "cnn": "pufferlib.models:CNN",
+    "multi_input": "pufferlib.models:MultiInput",
+    "impala": "pufferlib.networks.impala:Impala",
+    "symbolic": "pufferlib.networks.symbolic:Symbolic",
+    "nethack": "pufferlib.networks.nethack:NetHack",
 }
 LOGGERS = {  # option `log.logger`, besides "none"
     "wandb": LoggerChoice(

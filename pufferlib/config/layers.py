@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,8 +35,14 @@ def load(
     section or key that does not exist, and UsageError for an invalid value; both name the file and
     line, or the flag.
     """
-    values = _read(_packaged_settings(env_name) if packaged else ())
-    own = _read(_own_settings(overrides, files))
+    inis = _family_settings(env_name), _packaged_ini(f"{_file_name(env_name)}.ini")
+    values = _read(chain(*inis) if packaged else ())
+    from_files = (_read_ini(_file_text(Path(path)), one_line(path)) for path in files)
+    from_flags = (
+        _Setting(section, key, text, f"--{section}.{key.replace('_', '-')}")
+        for section, key, text in overrides
+    )
+    own = _read(chain(chain.from_iterable(from_files), from_flags))
     train = merge_train_layers(values["train"], own["train"])
     joined = {name: values[name] | own[name] for name in values} | {"train": train}
     return Config.from_dict({"name": env_name, **joined})
@@ -52,12 +59,8 @@ def merge_train_layers(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> d
 
 def family_vec(env_name: str) -> dict[str, Any]:
     """Return the options of section `vec` in the ini of the env's family."""
-    found = {}
-    for setting in _family_settings(env_name):
-        if setting.section == "vec":
-            rule = _find_rule(setting)
-            found[setting.key] = rule.check(rule.parse(setting.text), setting.label)
-    return found
+    settings = _family_settings(env_name)
+    return _read(setting for setting in settings if setting.section == "vec")["vec"]
 
 
 # ---- The command line ----------------------------------------------------------------------------
@@ -109,7 +112,7 @@ class _Setting(NamedTuple):
     """One line of an ini file, or one option of the command line."""
 
     section: str
-    key: str
+    key: str  # with `_` for `-`
     text: str
     where: str  # "--train.gamma" or "my.ini:3"
 
@@ -124,12 +127,12 @@ def _read(settings: Iterable[_Setting]) -> dict[str, dict[str, Any]]:
     """Return the checked values of settings by section, later ones winning."""
     values: dict[str, dict[str, Any]] = {"env": {}, **{name: {} for name in SECTIONS}}
     for setting in settings:
-        key = setting.key.replace("-", "_")
         if setting.section == "env":
-            values["env"][key] = guess_value(setting.text)
+            values["env"][setting.key] = guess_value(setting.text)
         else:
             rule = _find_rule(setting)
-            values[setting.section][key] = rule.check(rule.parse(setting.text), setting.label)
+            value = rule.check(rule.parse(setting.text), setting.label)
+            values[setting.section][setting.key] = value
     return values
 
 
@@ -137,23 +140,14 @@ def _find_rule(setting: _Setting) -> Rule:
     """Return the rule of the option that `setting` names, or raise the name nearest to it."""
     if setting.section not in SECTIONS:
         raise unknown_name("section", setting.section, ["env", *SECTIONS], setting.where)
-    rules = rules_of(SECTIONS[setting.section])
-    key = setting.key.replace("-", "_")
+    rules, key = rules_of(SECTIONS[setting.section]), setting.key
     if key in rules:
         return rules[key]
     kind = f"key of [{setting.section}]"
     for name, section in SECTIONS.items():
         if key in rules_of(section):  # the same key in another section beats any similar one
             raise unknown_name(kind, f"{setting.section}.{key}", [f"{name}.{key}"], setting.where)
-    raise unknown_name(kind, setting.key, rules, setting.where)
-
-
-def _own_settings(overrides: Iterable[Override], files: Iterable[Path | str]) -> Iterator[_Setting]:
-    """Yield the settings of the user's layers, the weakest first."""
-    for path in files:
-        yield from _read_ini(_file_text(Path(path)), one_line(path))
-    for section, key, text in overrides:
-        yield _Setting(section, key, text, f"--{section}.{key.replace('_', '-')}")
+    raise unknown_name(kind, key, rules, setting.where)
 
 
 def _file_text(path: Path) -> str:
@@ -171,12 +165,6 @@ def _file_text(path: Path) -> str:
 
 
 # ---- Ini files -----------------------------------------------------------------------------------
-
-
-def _packaged_settings(env_name: str) -> Iterator[_Setting]:
-    """Yield the settings of the env's family, then its own, if this package has them."""
-    yield from _family_settings(env_name)
-    yield from _packaged_ini(f"{_file_name(env_name)}.ini")
 
 
 def _family_settings(env_name: str) -> Iterator[_Setting]:

@@ -113,6 +113,11 @@ class Section:
             checked = rule.check(getattr(self, key), key)
             object.__setattr__(self, key, checked)  # frozen: only here, before anything reads it
 
+    def changed(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults."""
+        rules = rules_of(type(self))
+        return {key: value for key, value in vars(self).items() if value != rules[key].default}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
         """Build the section from plain values; absent keys take their defaults."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, OPTIMIZERS
+from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, NETWORKS, OPTIMIZERS
 from pufferlib.config.options import Section, option, rules_of
 from pufferlib.errors import UsageError, quoted, unknown_name
 
@@ -43,12 +43,11 @@ class VecConfig(Section):
         False, "step one half of the envs while the policy acts on the other"
     )
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of a backend that differ from their defaults."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `make`; `vec` are options that differ from their defaults."""
         sizes = ("num_envs", "num_workers", "envs_per_worker", "backend")
-        values = {key: value for key, value in vars(self).items() if key not in sizes}
-        rules = rules_of(type(self))
-        return {key: value for key, value in values.items() if value != rules[key].default}
+        options = {key: value for key, value in self.changed().items() if key not in sizes}
+        return {**{key: vars(self)[key] for key in sizes}, "vec": options}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +74,11 @@ class PolicyConfig(Section):
         None, "separate encoders for actor and critic; none: for vectors, if not recurrent"
     )
     squash: bool = option(False, "map Box actions into their bounds with tanh")
+    network: str = option(
+        "auto",
+        "class of the policy; auto: multi_input for Dicts, cnn for images, else mlp",
+        choices=("auto", *NETWORKS),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,11 +257,9 @@ class Config:
 
     def chosen_train(self) -> dict[str, Any]:
         """Return the options of `train` that were set."""
-        values = dataclasses.asdict(self.train)
-        if self.chosen is not None:
-            return {key: values[key] for key in sorted(self.chosen)}
-        rules = rules_of(TrainConfig)
-        return {key: value for key, value in values.items() if value != rules[key].default}
+        if self.chosen is None:
+            return self.train.changed()
+        return {key: vars(self.train)[key] for key in sorted(self.chosen)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` reads them back."""

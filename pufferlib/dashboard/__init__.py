@@ -1,11 +1,6 @@
 """The terminal dashboard: one panel that is redrawn in place, or plain lines in a pipe."""
 
-from pufferlib.dashboard.dashboards import (
-    Dashboard,
-    LiveDashboard,
-    Mode,
-    PlainDashboard,
-    make_dashboard,
-)
+from pufferlib.dashboard.dashboards import Dashboard, make_dashboard
+from pufferlib.dashboard.record import Record
 
-__all__ = ["Dashboard", "LiveDashboard", "Mode", "PlainDashboard", "make_dashboard"]
+__all__ = ["Dashboard", "Record", "formatting", "make_dashboard"]

@@ -24,32 +24,20 @@ from pufferlib.dashboard.formatting import format_count
 from pufferlib.dashboard.panel import draw_panel
 from pufferlib.dashboard.record import Record
 from pufferlib.dashboard.summary import draw_summary
-from pufferlib.errors import UsageError, did_you_mean
+from pufferlib.errors import unknown_choice
 
 Mode = Literal["auto", "on", "off", "plain"]
 FRAMES_PER_SECOND = 8
 PLAIN_INTERVAL = 5.0  # seconds between two lines in a pipe
 
 
-def make_dashboard(
-    mode: Mode,
-    *,
-    env_name: str,
-    num_parameters: int,
-    device: str,
-    engine: str,
-    total_steps: float | None,
-    console: Console | None = None,
-) -> Dashboard:
-    """Return the dashboard for a run: "on" is a live panel, "plain" lines, "off" nothing.
+def make_dashboard(mode: Mode, record: Record, console: Console | None = None) -> Dashboard:
+    """Return the dashboard of a run: "on" is a live panel, "plain" lines, "off" nothing.
 
     "auto" is a live panel on a terminal, and lines in a pipe, a notebook or CI.
     """
     if mode not in get_args(Mode):
-        raise UsageError(
-            f"`dashboard` must be one of auto, on, off, plain, but got {mode!r}."
-            f"{did_you_mean(str(mode), get_args(Mode))}"
-        )
+        raise unknown_choice("`dashboard`", mode, get_args(Mode))
     if console is None:
         console = _Console(force_terminal=True if mode == "on" else None)
     if mode == "auto":
@@ -60,13 +48,6 @@ def make_dashboard(
         "plain": PlainDashboard,
         "off": Dashboard,
     }
-    record = Record(
-        env_name=env_name,
-        num_parameters=num_parameters,
-        device=device,
-        engine=engine,
-        total_steps=total_steps,
-    )
     return kinds[mode](record, console)
 
 
@@ -84,9 +65,12 @@ class Dashboard(Closing):
     pipe ends the display, not the run.
     """
 
+    _interval: float = math.inf  # seconds between two redraws
+
     def __init__(self, record: Record, console: Console) -> None:
         self._record = record
         self._console = console
+        self._drawn_at = -math.inf
         self._glyphs = ASCII if console.options.ascii_only else UNICODE
         self._showing = True
 
@@ -119,10 +103,6 @@ class Dashboard(Closing):
         """Return the panel in at most `height` lines of at most `width` cells."""
         return draw_panel(self._record, self._glyphs, width, height)
 
-    def line(self) -> str:
-        """Return the latest metrics as one line of plain text."""
-        return self._record.line()
-
     def summary(
         self, width: int, paths: Mapping[str, str], commands: Sequence[str] = ()
     ) -> list[Line]:
@@ -146,6 +126,8 @@ class Dashboard(Closing):
 
     def _show(self) -> None:
         """Show the latest log if a redraw is due."""
+        if time.perf_counter() - self._drawn_at >= self._interval:
+            self._show_last()
 
     def _show_last(self) -> None:
         """Show the latest log now."""
@@ -177,9 +159,10 @@ class LiveDashboard(Dashboard):
     exits at the latest, even without a call of `close`.
     """
 
+    _interval = 1 / FRAMES_PER_SECOND
+
     def __init__(self, record: Record, console: Console) -> None:
         super().__init__(record, console)
-        self._drawn_at = -math.inf
         self._live: Live | None = None
         self._release: Callable[[], object] = lambda: None
 
@@ -190,10 +173,6 @@ class LiveDashboard(Dashboard):
     def close(self) -> None:
         self._live = None
         self._release()
-
-    def _show(self) -> None:
-        if time.perf_counter() - self._drawn_at >= 1 / FRAMES_PER_SECOND:
-            self._show_last()
 
     def _show_last(self) -> None:
         self._drawn_at = time.perf_counter()
@@ -251,15 +230,9 @@ def _stop(live: Live) -> None:
 class PlainDashboard(Dashboard):
     """Lines of plain text, at most one every `PLAIN_INTERVAL` seconds."""
 
-    def __init__(self, record: Record, console: Console) -> None:
-        super().__init__(record, console)
-        self._printed_at = -math.inf
-        self._printed: dict[str, float] | None = None
-        self._started = False
-
-    def _show(self) -> None:
-        if time.perf_counter() - self._printed_at >= PLAIN_INTERVAL:
-            self._show_last()
+    _interval = PLAIN_INTERVAL
+    _printed: dict[str, float] | None = None
+    _started = False
 
     def _show_last(self) -> None:
         record = self._record
@@ -271,8 +244,8 @@ class PlainDashboard(Dashboard):
             self._print(f"{MARK} puffer  {'  '.join(tags)}")
         if record.log and self._printed is not record.log:
             self._printed = record.log
-            self._printed_at = time.perf_counter()
-            self._print(self.line())
+            self._drawn_at = time.perf_counter()
+            self._print(record.line())
 
     def _show_remark(self, text: str) -> None:
         self._print(clean(text, self._glyphs))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
@@ -198,22 +199,14 @@ def resample(
     """
     if not points:
         return []
-    first, last = min(points)[0] if start is None else start, max(points)[0]
-    scale = columns / (last - first) if last > first else 0.0
-    sums, counts = [0.0] * columns, [0] * columns
-    for x, y in points:
-        column = min(columns - 1, int((x - first) * scale))
-        sums[column] += y
-        counts[column] += 1
-    known = [column for column in range(columns) if counts[column]]
-    values = [sums[c] / counts[c] if counts[c] else math.nan for c in range(columns)]
-    for left, right in pairwise(known):
-        slope = (values[right] - values[left]) / (right - left)
-        for column in range(left + 1, right):
-            values[column] = values[left] + slope * (column - left)
-    values[: known[0]] = [values[known[0]]] * known[0]
-    values[known[-1] + 1 :] = [values[known[-1]]] * (columns - 1 - known[-1])
-    return values
+    steps, values = np.array(points, dtype=np.float64).T
+    first = steps.min() if start is None else start
+    scale = columns / (steps.max() - first) if steps.max() > first else 0.0
+    column = np.minimum(columns - 1, ((steps - first) * scale).astype(int))
+    counts, sums = np.bincount(column, minlength=columns), np.bincount(column, values, columns)
+    known = np.flatnonzero(counts)
+    means: list[float] = np.interp(range(columns), known, sums[known] / counts[known]).tolist()
+    return means
 
 
 def draw_curve(

@@ -94,7 +94,11 @@ def draw_panel(record: Record, glyphs: Glyphs, width: int, height: int) -> list[
         body.append((group, num_lines))
         spare -= num_lines + 1
 
-    lines = [_top(record, glyphs, width)]
+    title = [
+        Segment(f"{MARK} puffer ", TITLE),
+        Segment(f"{clean(record.env_name, glyphs)} ", STRONG),
+    ]
+    lines = [top_border(title, [clean(tag, glyphs) for tag in record.tags()], width, glyphs)]
     lines.append(framed([_progress_line(record, glyphs, inner)], [inner], glyphs, " "))
     counters = _counter_cells(record)[: max(2, len(groups[0]))]
     widths = split(inner, len(counters))
@@ -104,10 +108,9 @@ def draw_panel(record: Record, glyphs: Glyphs, width: int, height: int) -> list[
     for group, num_lines in body:
         widths = split(inner, len(group))
         lines.append(divider([section.heading for section in group], widths, above, glyphs))
+        sized = list(zip(group, widths, strict=True))
         for n in range(num_lines):
-            cells = []
-            for section, cell_width in zip(group, widths, strict=True):
-                cells.append(_cell(section, n, num_lines, cell_width))
+            cells = [_cell(section, n, num_lines, each) for section, each in sized]
             lines.append(framed(cells, widths, glyphs))
         above = widths
     if wanted and spare >= 2:
@@ -124,12 +127,6 @@ def _cell(section: Section, n: int, num_lines: int, width: int) -> Line:
 
 
 # ---- Above the sections --------------------------------------------------------------------------
-
-
-def _top(record: Record, glyphs: Glyphs, width: int) -> Line:
-    name = clean(record.env_name, glyphs)
-    title = [Segment(f"{MARK} puffer ", TITLE), Segment(f"{name} ", STRONG)]
-    return top_border(title, [clean(tag, glyphs) for tag in record.tags()], width, glyphs)
 
 
 def _progress_line(record: Record, glyphs: Glyphs, width: int) -> Line:
@@ -160,19 +157,16 @@ def _counter_cells(record: Record) -> list[DrawLine]:
 def _groups(record: Record, glyphs: Glyphs, width: int) -> list[list[Section]]:
     """Return the sections in groups that share lines, as many side by side as fit."""
     episodes = Section("episodes", list(_episode_lines(record, glyphs)))
-    learning = Section("learning", list(_learning_lines(record)))
+    numbers = [(label, format_value(record.number(key))) for key, label in LEARNING]
+    learning = Section("learning", [partial(value_line, *each) for each in numbers])
     times, system = list(_time_lines(record, glyphs)), list(_system_lines(record, glyphs))
     if width >= 68:
         heading = partial(heading_line, "system")
         return [[episodes, learning, Section("time", [*times, heading, *system])]]
     if width >= 44:
         return [[episodes, learning], [Section("time", times), Section("system", system)]]
-    return [
-        [episodes],
-        [learning],
-        [Section("time", times)],
-        [Section("system", system)],
-    ]
+    sections = (episodes, learning, Section("time", times), Section("system", system))
+    return [[section] for section in sections]
 
 
 def _episode_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
@@ -185,11 +179,6 @@ def _episode_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
         yield partial(value_line, label, format_value(record.number(key)), style=style)
 
 
-def _learning_lines(record: Record) -> Iterator[DrawLine]:
-    for key, label in LEARNING:
-        yield partial(value_line, label, format_value(record.number(key)))
-
-
 def _time_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
     total = sum(record.seconds.values())
     extra = [span for span in record.seconds if span not in TIME_SPANS]
@@ -200,16 +189,12 @@ def _time_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
 
 
 def _system_lines(record: Record, glyphs: Glyphs) -> Iterator[DrawLine]:
-    for load, memory, name in (
-        ("system/cpu", "system/memory", "cpu"),
-        ("system/gpu", "system/gpu_memory", "gpu"),
-    ):
-        if name == "gpu" and memory not in record.log and load not in record.log:
-            continue
-        busy, used = record.number(load) / 100, format_memory(record.number(memory))
-        label = "memory" if name == "cpu" else "gpu memory"
-        yield partial(bar_line, name, busy, glyphs)
-        yield partial(value_line, label, used)
+    for load, memory in (("cpu", "memory"), ("gpu", "gpu_memory")):
+        keys = f"system/{load}", f"system/{memory}"
+        if load == "cpu" or not record.log.keys().isdisjoint(keys):
+            busy, used = map(record.number, keys)
+            yield partial(bar_line, load, busy / 100, glyphs)
+            yield partial(value_line, memory.replace("_", " "), format_memory(used))
 
 
 def _curve_lines(

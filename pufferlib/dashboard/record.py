@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pufferlib.dashboard.formatting import format_count, format_duration, format_short
 
@@ -17,28 +18,22 @@ CURVES = (
 )
 
 
+@dataclass
 class Record:
     """The metrics of a run, ready to be shown. Call `take` with a log dict once per iteration."""
 
-    def __init__(
-        self,
-        *,
-        env_name: str,
-        num_parameters: int,
-        device: str,
-        engine: str,
-        total_steps: float | None,
-    ) -> None:
-        self.env_name = env_name
+    env_name: str
+    num_parameters: int
+    device: str
+    engine: str
+    total_steps: float = math.nan  # nan: no budget
+
+    def __post_init__(self) -> None:
         self.log: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (steps, uptime) of the first log
         self.env_keys: dict[str, None] = {}  # an ordered set of all keys logged so far
         self.seconds: dict[str, float] = {}  # by span, smoothed
         self.curves = {key: History() for key, _ in CURVES}
-        self._num_parameters = num_parameters
-        self._device = device
-        self._engine = engine
-        self._total_steps = math.nan if total_steps is None else float(total_steps)
 
     def take(self, log: Mapping[str, float]) -> None:
         """Record the metrics of one iteration. Copies `log`."""
@@ -66,7 +61,7 @@ class Record:
     def budget(self) -> float:
         """Return the total number of steps of the run, NaN if it has no budget."""
         logged = self.number("total_steps")
-        return logged if math.isfinite(logged) else self._total_steps
+        return logged if math.isfinite(logged) else self.total_steps
 
     def curve(self) -> tuple[str, History]:
         """Return the curve to show and its name: the first of CURVES that has points."""
@@ -77,7 +72,7 @@ class Record:
 
     def tags(self) -> list[str]:
         """Return what stays the same in a run: device, engine, size of the policy."""
-        tags = [self._device, self._engine, f"{format_count(self._num_parameters)} params"]
+        tags = [self.device, self.engine, f"{format_count(self.num_parameters)} params"]
         return [tag for tag in tags if tag]
 
     def line(self) -> str:

@@ -39,12 +39,8 @@ def draw_summary(
     lines += [[], *_outcome(record, label, history)]
     name_width = max((len(name) for name in paths), default=0)
     for name, path in paths.items():
-        lines.append(
-            [
-                Segment(f"  {clean(name, glyphs).ljust(name_width)}  ", QUIET),
-                Segment(clean(str(path), glyphs)),
-            ]
-        )
+        label = f"  {clean(name, glyphs).ljust(name_width)}  "
+        lines.append([Segment(label, QUIET), Segment(clean(str(path), glyphs))])
     if commands:
         lines.append([])
     lines += [[Segment(f"  {clean(command, glyphs)}", STRONG)] for command in commands]

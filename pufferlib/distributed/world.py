@@ -6,9 +6,10 @@ process with the slots of both. With one process, everything here does nothing, 
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -40,16 +41,6 @@ class World:
         """Whether this is rank 0, which writes logs, dashboard and checkpoints."""
         return self.rank == 0
 
-    def share_of(self, total: int, name: str) -> int:
-        """Return the share of this process in a total over all processes."""
-        if total % self.size:
-            near = max(1, round(total / self.size)) * self.size
-            raise UsageError(
-                f"`{name}` must be a multiple of the {self.size} processes, but got {total}. "
-                f"Try {near}."
-            )
-        return total // self.size
-
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all processes; return it."""
         if self.shared is not None and self.shared.fits(tensor):
@@ -57,11 +48,6 @@ class World:
         elif self.size > 1:
             dist.all_reduce(tensor)
         return tensor
-
-    @property
-    def total(self) -> Callable[[Tensor], Tensor] | None:
-        """`sum_`, or None with one process."""
-        return None if self.size == 1 else self.sum_
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Replace gradients by their sums over all processes, in one exchange of a flat tensor.
@@ -226,6 +212,10 @@ def _connect(backend: str, environ: Mapping[str, str]) -> None:
             f"{', '.join(backends)}."
         )
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+    # The group's threads must end before the interpreter does: one that then releases a tensor
+    # aborts the process.
+    atexit.unregister(leave_world)
+    atexit.register(leave_world)
 
 
 def _backends(store: Any, backend: str, rank: int, size: int) -> list[str]:

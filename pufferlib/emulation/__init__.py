@@ -14,7 +14,7 @@ from pufferlib.emulation.creation import adapt, call_creator, create, creator_of
 from pufferlib.emulation.in_place import InPlace
 from pufferlib.emulation.inspection import undisturbed
 from pufferlib.emulation.padding import PadAgents
-from pufferlib.emulation.single_agent import Gymnasium, SingleAgent
+from pufferlib.emulation.single_agent import Gymnasium, SingleAgent, env_loop
 
 __all__ = [
     "ALL_AGENTS",
@@ -31,6 +31,7 @@ __all__ = [
     "call_creator",
     "create",
     "creator_of",
+    "env_loop",
     "env_seed",
     "undisturbed",
 ]

@@ -48,10 +48,7 @@ class Aec(Emulated):
             raise self.broken("step", must("agent_selection", wanted, env.agent_selection))
         chosen = self._read[slot]()
         before = list(env.agents)
-        try:
-            env.step(chosen)
-        except Exception as error:
-            raise self.raised("step", error) from error
+        self._call("step", env.step, chosen)
         infos = [self._info_of(id) for id in self._slot_of]
         for id in before:
             self._write_outcome(id, infos)
@@ -79,10 +76,7 @@ class Aec(Emulated):
         while env.agents and (
             env.terminations[env.agent_selection] or env.truncations[env.agent_selection]
         ):
-            try:
-                env.step(None)
-            except Exception as error:
-                raise self.raised("step", error) from error
+            self._call("step", env.step, None)
 
     def _write_all(self, method: str) -> None:
         """Write every agent's observation and action mask before the next action."""
@@ -104,10 +98,7 @@ class Aec(Emulated):
                 self._mask(method, slot, observation, self._info_of(id))
 
     def _observation_of(self, id: Any) -> Any:
-        try:
-            return self.env.observe(id)
-        except Exception as error:
-            raise self.raised("observe", error) from error
+        return self._call("observe", self.env.observe, id)
 
     def _info_of(self, id: Any) -> dict[str, Any]:
         return self._info("step", self.env.infos.get(id, {}), self._slot_of[id])

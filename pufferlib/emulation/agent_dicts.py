@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,16 @@ from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of, 
 from pufferlib.spaces import Space
 
 ALL_AGENTS = "__all__"  # the id whose flag ends the episode of all agents
+
+
+class StepDicts(NamedTuple):
+    """What `step` returned, by agent id."""
+
+    observations: Mapping[Any, Any]
+    rewards: Mapping[Any, Any]
+    terminated: Mapping[Any, Any]
+    truncated: Mapping[Any, Any]
+    infos: Mapping[Any, Any]
 
 
 class AgentDicts(Emulated):
@@ -102,86 +112,72 @@ class AgentDicts(Emulated):
             result = self._step_env(chosen)
         except Exception as error:
             raise self.raised("step", error) from error
-        observations, rewards, terminated, truncated, infos = self._unpack_step(result)
+        given = self._unpack_step(result)
         before = [(id, slot) for id, slot in self._slot_of.items() if self.masks[slot]]
         ends = {}
         for id, slot in before:
-            reward = rewards.get(id)
+            reward = given.rewards.get(id)
             if reward is not None:
                 self.rewards[slot] = self._reward(reward, slot)
-            is_terminal = self._flag("terminated", terminated.get(id, False), slot)
-            is_cut = self._flag("truncated", truncated.get(id, False), slot)
+            is_terminal = self._flag("terminated", given.terminated.get(id, False), slot)
+            is_cut = self._flag("truncated", given.truncated.get(id, False), slot)
             if is_terminal or is_cut:
                 ends[id] = is_terminal
-        is_over = self._is_over(before, ends, terminated, truncated)
+        is_over = self._is_over(before, ends, given)
         for id, slot in before:
             if id in ends:
-                self._end(id, slot, ends[id], observations, infos)
+                self._end(id, slot, ends[id], given)
+        infos = given.infos
         if is_over:
             self._add_metrics({key: infos[key] for key in infos if key not in self._slot_of})
             self.begin(self._reset_env(None))
         else:
-            self._continue(observations, infos, before, ends)
+            self._continue(given, before, ends)
         slot_infos = self._slot_infos(infos)
         return self.observations, self.rewards, self.terminals, self.truncations, slot_infos
 
     def _is_over(
-        self,
-        before: list[tuple[Any, int]],
-        ends: dict[Any, bool],
-        terminated: Mapping[Any, Any],
-        truncated: Mapping[Any, Any],
+        self, before: list[tuple[Any, int]], ends: dict[Any, bool], given: StepDicts
     ) -> bool:
         """Return whether the episode of all agents is over; agents still present end with it."""
-        all_terminal = self._flag("terminated", terminated.get(ALL_AGENTS, False))
-        all_cut = self._flag("truncated", truncated.get(ALL_AGENTS, False))
+        all_terminal = self._flag("terminated", given.terminated.get(ALL_AGENTS, False))
+        all_cut = self._flag("truncated", given.truncated.get(ALL_AGENTS, False))
         if all_terminal or all_cut:
             for id, _ in before:
                 ends.setdefault(id, all_terminal)
             return True
-        return ALL_AGENTS not in terminated and len(ends) == len(before)
+        return ALL_AGENTS not in given.terminated and len(ends) == len(before)
 
-    def _end(
-        self,
-        id: Any,
-        slot: int,
-        is_terminal: bool,
-        observations: Mapping[Any, Any],
-        infos: Mapping[Any, Any],
-    ) -> None:
+    def _end(self, id: Any, slot: int, is_terminal: bool, given: StepDicts) -> None:
         (self.terminals if is_terminal else self.truncations)[slot] = True
-        if id in observations:
-            self._observe("step", slot, observations[id], final=True)
+        if id in given.observations:
+            self._observe("step", slot, given.observations[id], final=True)
         else:  # no last observation: the one before is the best known
             self.final_observations[slot] = self.observations[slot]
-        info = infos.get(id)
+        info = given.infos.get(id)
         if isinstance(info, Mapping):
             self._add_metrics(info)
 
     def _continue(
-        self,
-        observations: Mapping[Any, Any],
-        infos: Mapping[Any, Any],
-        before: list[tuple[Any, int]],
-        ends: dict[Any, bool],
+        self, given: StepDicts, before: list[tuple[Any, int]], ends: dict[Any, bool]
     ) -> None:
         """Write the next observations; ended agents leave, agents without one wait."""
         self._acting = []
         for id, slot in before:
             if id in ends:
                 self._clear(slot)
-            elif id not in observations:
+            elif id not in given.observations:
                 self._wait(slot)
         present = {id for id, _ in before}
-        for id, observation in observations.items():
+        for id, observation in given.observations.items():
             if id not in ends and (id in present or self._is_active(id)):
-                self._join("step", id, observation, infos.get(id))
+                self._join("step", id, observation, given.infos.get(id))
 
     def _is_active(self, id: Any) -> bool:
         """Return whether an absent agent with an observation joins, or returns."""
         return not self._last_flags.get(id, False)
 
-    def _unpack_step(self, result: Any) -> tuple[Mapping[Any, Any], ...]:
+    def _unpack_step(self, result: Any) -> StepDicts:
         if not isinstance(result, tuple | list) or len(result) not in (4, 5):
             wanted = (
                 "4 parts (observations, rewards, dones, infos) or 5 "
@@ -205,7 +201,7 @@ class AgentDicts(Emulated):
             id: bool(terminated.get(id)) or bool(truncated.get(id))
             for id in {**terminated, **truncated}
         }
-        return (*parts, infos)
+        return StepDicts(parts[0], parts[1], terminated, truncated, infos)
 
     def _check_known(
         self, method: str, field: str, part: Mapping[Any, Any], observations: Mapping[Any, Any]
@@ -222,15 +218,10 @@ class AgentDicts(Emulated):
 
     def _cut_by_info(self, dones: Mapping[Any, bool], infos: Mapping[Any, Any]) -> dict[Any, bool]:
         """Return which agents were truncated: their info, or that of all, marks a time limit."""
-        everyone = bool(infos.get("TimeLimit.truncated", False))
-
-        def is_cut(id: Any) -> bool:
-            info = infos.get(id)
-            return everyone or (
-                isinstance(info, Mapping) and bool(info.get("TimeLimit.truncated", False))
-            )
-
-        return {id: done and is_cut(id) for id, done in dones.items()}
+        key = "TimeLimit.truncated"
+        everyone = bool(infos.get(key, False))
+        cut = {id for id, info in infos.items() if isinstance(info, Mapping) and info.get(key)}
+        return {id: done and (everyone or id in cut) for id, done in dones.items()}
 
     # ---- Checks --------------------------------------------------------------------------------
 
@@ -288,7 +279,7 @@ class Parallel(AgentDicts):
         what = f"`possible_agents` must list every agent, but {list(self._slot_of)} lacks {id!r}."
         raise self.broken(method, what)
 
-    def _unpack_step(self, result: Any) -> tuple[Mapping[Any, Any], ...]:
+    def _unpack_step(self, result: Any) -> StepDicts:
         if not isinstance(result, tuple) or len(result) != 5:
             wanted = "5 parts (observations, rewards, terminations, truncations, infos)"
             raise self.broken("step", must_return(wanted, result))
@@ -304,11 +295,7 @@ class Parallel(AgentDicts):
         return parts
 
     def _is_over(
-        self,
-        before: list[tuple[Any, int]],
-        ends: dict[Any, bool],
-        terminated: Mapping[Any, Any],
-        truncated: Mapping[Any, Any],
+        self, before: list[tuple[Any, int]], ends: dict[Any, bool], given: StepDicts
     ) -> bool:
         present = set(self.env.agents)
         for id, _ in before:

@@ -7,7 +7,7 @@ messages are the same for all APIs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,6 +100,13 @@ class Emulated(PufferEnv):
         except Exception as error:
             raise self.raised("reset", error) from error
 
+    def _call(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the env; what it raises becomes an error that names the env."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise self.raised(method, error) from error
+
     def drain(self) -> EpisodeStats:
         """Return the metrics of episodes finished since the last drain."""
         stats, self._stats = self._stats, EpisodeStats()
@@ -111,20 +118,14 @@ class Emulated(PufferEnv):
             return None
         if self.render_mode is None and isinstance(self.traits.unwrapped, gymnasium.Env):
             return None  # without a mode, Gymnasium warns and draws nothing
-        try:
-            picture = render()
-        except Exception as error:
-            raise self.raised("render", error) from error
+        picture = self._call("render", render)
         if isinstance(picture, list) and picture:
             picture = picture[-1]
         return picture if isinstance(picture, np.ndarray) else None
 
     def close(self) -> None:
         if self.traits.close is not None:
-            try:
-                self.traits.close()
-            except Exception as error:
-                raise self.raised("close", error) from error
+            self._call("close", self.traits.close)
 
     # ---- Checks --------------------------------------------------------------------------------
 
@@ -202,10 +203,7 @@ class Emulated(PufferEnv):
             given = info.get(MASK_KEY)
         else:
             assert self.traits.action_masks is not None
-            try:
-                given = self.traits.action_masks()
-            except Exception as error:
-                raise self.raised("action_masks", error) from error
+            given = self._call("action_masks", self.traits.action_masks)
             if isinstance(given, Mapping) and self.agent_ids is not None:
                 given = given.get(self.agent_ids[slot])
         assert self.action_masks is not None
@@ -225,23 +223,18 @@ class Emulated(PufferEnv):
 
     def _allow_one(self, method: str, slot: int, row: NDArray[np.bool_]) -> None:
         """Raise if a component has no allowed choice: no policy could sample from it."""
-        first = 0
-        for component, n in enumerate(self._action_layout.nvec):
-            if not row[first : first + n].any():
-                what = f"`{MASK_KEY}` must allow at least one choice of component {component}"
-                raise self.broken(method, f"{what}, but allows none.", slot)
-            first += n
+        allowed = np.logical_or.reduceat(row, self._action_layout.firsts)
+        if not allowed.all():
+            what = f"`{MASK_KEY}` must allow at least one choice of component {allowed.argmin()}"
+            raise self.broken(method, f"{what}, but allows none.", slot)
 
     def _wait(self, slot: int) -> None:
         """Mask all but one choice of an agent that does not act: nothing is learned from it."""
         if self.action_masks is not None:
-            row, first = self.action_masks[slot], 0
+            row = self.action_masks[slot]
             row[:] = False
-            if self._action_layout.num_continuous:
-                return  # a Box has no single choice: see `ActionLayout.mask_width`
-            for n in self._action_layout.nvec:
-                row[first] = True
-                first += n
+            if not self._action_layout.num_continuous:  # a Box has no single choice
+                row[self._action_layout.firsts] = True
 
     # ---- Messages ------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pufferlib.buffers import Buffers
 from pufferlib.emulation.agent_dicts import AgentDicts
 from pufferlib.emulation.base import Emulated, must, must_return
-from pufferlib.emulation.inspection import EnvTraits, describe, num_agents_of, spaces_of
-from pufferlib.env import PufferEnv
+from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of
 from pufferlib.episodes import EpisodeStats
+from pufferlib.spaces import MisfitError, cast
 
 _UNWRITTEN = 0x5A  # a byte that marks final observations until the env writes them
 _IN_PLACE = ("observations", "rewards", "terminals", "truncations")
@@ -43,6 +43,7 @@ class InPlace(Emulated):
 
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
+        self._buffers = buffers
         self.traits.unwrapped.bind(buffers)
         self._before = self.observations.copy()
         self._final_bytes = self.final_observations.reshape(self.num_agents, -1).view(np.uint8)
@@ -55,18 +56,15 @@ class InPlace(Emulated):
         result = self._reset_env(seed)
         first = result[0] if isinstance(result, tuple) and result else result
         if isinstance(first, Mapping):
-            return self._reset_dicts(result)
+            self._dicts = AgentDicts(self.traits, self.index)
+            self._final_bytes[:] = 0  # AgentDicts writes them
+            self._dicts.bind(self._buffers)
+            answer = self._dicts.begin(result)
+            self.agent_ids = self._dicts.agent_ids
+            return answer
         if first is not None and first is not self.observations:
             self._copy("reset", "observations", first)
         return self.observations, []
-
-    def _reset_dicts(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-        self._dicts = AgentDicts(self.traits, self.index)
-        self._final_bytes[:] = 0  # AgentDicts writes them
-        self._dicts.bind(_rows_of(self))
-        answer = self._dicts.begin(result)
-        self.agent_ids = self._dicts.agent_ids
-        return answer
 
     def step(self, action: Any) -> tuple[Any, ...]:
         if action is not self.actions:
@@ -119,36 +117,13 @@ class InPlace(Emulated):
 
     def _copy(self, method: str, name: str, part: Any) -> None:
         rows = getattr(self, name)
-        given = np.asarray(part)
-        if given.shape != rows.shape:
-            raise self.broken(
-                method, f"`{name}` must be of shape {rows.shape}, but got shape {given.shape}."
-            )
-        is_float = rows.dtype.kind == "f"
-        if given.dtype.kind not in ("biuf" if is_float else "b" if rows.dtype == bool else "biu"):
-            raise self.broken(
-                method, f"`{name}` must be of dtype {rows.dtype}, but got {given.dtype}."
-            )
-        rows[...] = given.astype(rows.dtype)
-        if not is_float and not np.array_equal(rows, given):
-            wanted = f"within the range of {rows.dtype}"
-            raise self.broken(method, f"`{name}` must be {wanted}, but got {describe(given)}.")
+        try:
+            rows[...] = cast(part, rows.shape, rows.dtype, "b" if rows.dtype == bool else "")
+        except MisfitError as error:
+            raise self.broken(method, f"`{name}` {error}") from None
 
     def drain(self) -> EpisodeStats:
         stats = super().drain()
         if self._dicts is not None:
             stats.merge(self._dicts.drain())
         return stats
-
-
-def _rows_of(env: PufferEnv) -> Buffers:
-    return Buffers(
-        observations=env.observations,
-        actions=env.actions,
-        rewards=env.rewards,
-        terminals=env.terminals,
-        truncations=env.truncations,
-        masks=env.masks,
-        action_masks=env.action_masks,
-        final_observations=env.final_observations,
-    )

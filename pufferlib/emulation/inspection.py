@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.env import PufferEnv, Wrapper, defines
-from pufferlib.errors import EnvError, MissingExtraError, UsageError
+from pufferlib.errors import EnvError, UsageError, error_line, imported
 from pufferlib.spaces import Space, brief
 
 Api: TypeAlias = Literal["in_place", "agent_dicts", "single_agent", "gymnasium", "parallel", "aec"]
@@ -40,11 +40,6 @@ class EnvTraits:
     render_mode: str | None
     possible_agents: tuple[Any, ...]
 
-    @property
-    def is_zoo(self) -> bool:
-        """Whether the env has an API of PettingZoo."""
-        return self.api in ("parallel", "aec")
-
 
 def inspect_env(env: Any) -> EnvTraits:
     """Probe one env; what is not an env, or lacks `reset` or `step`, raises."""
@@ -54,17 +49,17 @@ def inspect_env(env: Any) -> EnvTraits:
         raise UsageError(f"`env` must be an environment, but got {name}. Try `{name}()`.")
     for method in ("reset", "step"):
         given = getattr(inner, method, None)
-        is_default = isinstance(inner, PufferEnv) and _is_default(inner, method)
-        if not callable(given) or is_default:
+        if not callable(given) or getattr(type(inner), method, None) is vars(PufferEnv)[method]:
             raise EnvError(f"{class_name(inner)} must define `{method}`, but has none.")
-    if hasattr(inner, "recv"):
+    if hasattr(inner, "recv") or isinstance(inner, gymnasium.vector.VectorEnv):
         raise UsageError(
             f"`env` must be a single environment, but got the vector env {class_name(inner)}. "
             "Try the env that it is made of."
         )
     api = _api(inner)
-    if api == "aec" and _may_act_at_once(inner):
-        env, api = _to_parallel(env), "parallel"
+    if api == "aec" and getattr(inner, "metadata", {}).get("is_parallelizable", False):
+        conversions = imported("pettingzoo.utils.conversions", "pettingzoo", "PettingZoo")
+        env, api = conversions.aec_to_parallel(env), "parallel"
     unwrapped = getattr(env, "unwrapped", env)  # of our wrappers, then of Gymnasium's
     unwrapped = getattr(unwrapped, "unwrapped", unwrapped)
     return EnvTraits(
@@ -82,10 +77,6 @@ def inspect_env(env: Any) -> EnvTraits:
     )
 
 
-def _is_default(env: PufferEnv, method: str) -> bool:
-    return getattr(type(env), method) is getattr(PufferEnv, method)
-
-
 def _api(inner: Any) -> Api:
     if isinstance(inner, PufferEnv):
         if "observations" in vars(inner):
@@ -96,20 +87,6 @@ def _api(inner: Any) -> Api:
     if hasattr(inner, "agent_selection") or hasattr(inner, "agent_iter"):
         return "aec"
     return "parallel" if hasattr(inner, "possible_agents") else "single_agent"
-
-
-def _may_act_at_once(aec_env: Any) -> bool:
-    return bool(getattr(aec_env, "metadata", {}).get("is_parallelizable", False))
-
-
-def _to_parallel(aec_env: Any) -> Any:
-    try:
-        from pettingzoo.utils.conversions import aec_to_parallel
-    except ImportError:
-        raise MissingExtraError(
-            "AEC envs need PettingZoo: pip install 'pufferlib[pettingzoo]'"
-        ) from None
-    return aec_to_parallel(aec_env)
 
 
 def _method(env: Any, name: str) -> Callable[..., Any] | None:
@@ -240,8 +217,5 @@ def describe(value: Any) -> str:
 
 def raised_text(error: Exception) -> str:
     """Describe in one line what the code of an env raised."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # the exception is the user's, and its `__str__` may be broken too
-        text = ""
-    return f"raised {type(error).__name__}{f': {text}' if text else '.'}"
+    line = error_line(error)
+    return f"raised {line}" if ":" in line else f"raised {line}."

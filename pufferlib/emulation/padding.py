@@ -35,24 +35,18 @@ class PadAgents:
         self._action_spaces = {id: env.action_space(id) for id in self.possible_agents}
         self._observation_space = largest_space("observation_space", self._observation_spaces)
         self._action_space = largest_space("action_space", self._action_spaces)
-        self._masks = self._legal_choices()
-
-    def _legal_choices(self) -> dict[Any, NDArray[np.int8]]:
-        if self._action_space.shape:
-            return {}
-        choices = np.arange(self._action_space.n)  # type: ignore[attr-defined]
-        return {
-            id: (choices < space.n).astype(np.int8) for id, space in self._action_spaces.items()
-        }
+        self._masks: dict[Any, NDArray[np.int8]] = {}  # the choices that each agent has
+        if not self._action_space.shape:
+            choices = np.arange(self._action_space.n)  # type: ignore[attr-defined]
+            for id, space in self._action_spaces.items():
+                self._masks[id] = (choices < space.n).astype(np.int8)
 
     @property
     def agents(self) -> list[Any]:
-        """The live agents."""
         return list(self.env.agents)
 
     @property
     def unwrapped(self) -> Any:
-        """The env inside."""
         return getattr(self.env, "unwrapped", self.env)
 
     def observation_space(self, agent: Any) -> Space:
@@ -64,12 +58,10 @@ class PadAgents:
         return self._action_space
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        """Start an episode."""
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._padded(observations), self._masked(infos, observations)
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
-        """Take one step with padded actions."""
         own = {id: self._own_action(id, action) for id, action in actions.items()}
         observations, rewards, terminations, truncations, infos = self.env.step(own)
         padded, masked = self._padded(observations), self._masked(infos, observations)
@@ -98,9 +90,7 @@ class PadAgents:
         return {id: {MASK_KEY: self._masks[id], **infos.get(id, {})} for id in ids}
 
     def render(self) -> Any:
-        """Draw the env inside."""
         return self.env.render()
 
     def close(self) -> None:
-        """Close the env inside."""
         self.env.close()

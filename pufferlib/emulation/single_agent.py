@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.emulation.base import MAX_REWARD, MIN_REWARD, Emulated, must_return
 from pufferlib.emulation.inspection import EnvTraits, spaces_of
 from pufferlib.errors import EnvError
-
-
-class StepParts(NamedTuple):
-    """How a loop over many envs steps one of them, reads its action and writes its observation.
-
-    Where `read` is None, an action is the index in its row, below `num_choices`, plus `start`.
-    Where `write` is None, an observation is an array like its row.
-    """
-
-    step: Callable[[Any], Any]
-    read: Callable[[], Any] | None
-    write: Callable[[Any], None] | None
-    num_choices: int
-    start: int
-    takes_four: bool  # (observation, reward, done, info) is valid too
 
 
 class SingleAgent(Emulated):
@@ -71,20 +58,6 @@ class SingleAgent(Emulated):
     def bind(self, buffers: Buffers) -> None:
         super().bind(buffers)
         self.step, self.finish = self._stepper()  # type: ignore[method-assign, assignment]
-
-    def parts(self) -> StepParts:
-        """Return what the loop in C needs to step this env over its current rows."""
-        actions, observed = self._action_layout, self._observation_layout.leaves[0]
-        is_index = not actions.structured and actions.leaves[0].kind == "discrete"
-        is_box = observed.path == () and observed.kind == "box"
-        return StepParts(
-            self._step_env,
-            None if is_index else self._read[0],
-            None if is_box else self._write[0],
-            actions.leaves[0].nvec[0] if is_index else 0,
-            actions.leaves[0].starts[0] if is_index else 0,
-            not self.strict,
-        )
 
     def _stepper(self) -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Any], dict[str, Any]]]:
         """Return `step` over the current rows, and the part of it after the env's own `step`.
@@ -164,3 +137,33 @@ class Gymnasium(SingleAgent):
     """A Gymnasium env: `reset` returns two parts, `step` five."""
 
     strict = True
+
+
+def env_loop(
+    envs: Sequence[SingleAgent],
+    buffers: Buffers,
+    returns: NDArray[np.float64],
+    lengths: NDArray[np.int64],
+    progress: NDArray[np.uint32],
+) -> Any:
+    """Return the loop in C over envs of equal spaces, whose rows `buffers` are and have no masks.
+
+    It reads actions that are indices, and writes observations that are arrays like their rows;
+    others go through the functions of the env.
+    """
+    first, actions = envs[0], envs[0]._action_layout
+    observed = first._observation_layout.leaves[0]
+    is_index = not actions.structured and actions.leaves[0].kind == "discrete"
+    is_box = observed.path == () and observed.kind == "box"
+    return native.EnvLoop(
+        [env._step_env for env in envs],
+        [] if is_index else [env._read[0] for env in envs],
+        [] if is_box else [env._write[0] for env in envs],
+        buffers,
+        returns,
+        lengths,
+        progress,
+        actions.nvec[0] if is_index else 0,
+        actions.starts[0] if is_index else 0,
+        not first.strict,
+    )

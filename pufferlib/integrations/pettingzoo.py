@@ -58,10 +58,11 @@ class Found(NamedTuple):
     suite: str
     name: str
     version: int
+    prefix: str = PREFIX
 
     @property
     def id(self) -> str:
-        return f"{PREFIX}{plain(self.name)}-v{self.version}"
+        return f"{self.prefix}{plain(self.name)}-v{self.version}"
 
     @property
     def module(self) -> str:
@@ -72,15 +73,11 @@ def find(name: str) -> EnvSpec:
     """Return the env of a name, with a version (`rps-v2`) or without: then the newest present."""
     if importlib.util.find_spec("pettingzoo") is None:
         raise MissingExtraError(f"`{PREFIX}{name}` needs PettingZoo: {INSTALL}")
-    wanted = plain(name)
     present = _present()
-    matching = [found for found in present if wanted in (plain(found.name), _bare_id(found))]
-    if not matching:
-        if importlib.util.find_spec("mpe2") is None and wanted.startswith("simple"):
-            raise MissingExtraError(f"`{PREFIX}{name}` needs mpe2: {INSTALL}")
-        versions = [found.id for found in present if wanted.startswith(f"{plain(found.name)}-v")]
-        raise unknown_name("environment", PREFIX + name, versions or names())
-    newest = max(matching, key=lambda found: found.version)
+    has_mpe = importlib.util.find_spec("mpe2") is not None
+    if not has_mpe and plain(name).startswith("simple"):
+        raise MissingExtraError(f"`{PREFIX}{name}` needs mpe2: {INSTALL}")
+    newest = newest_of(name, present, names())
     return EnvSpec(newest.id, Creator(newest), family="pettingzoo")
 
 
@@ -91,11 +88,25 @@ def names() -> list[str]:
     return list(dict.fromkeys(PREFIX + plain(found.name) for found in listed))
 
 
+def newest_of(name: str, present: list[Found], offered: list[str]) -> Found:
+    """Return the newest version of a name, or the version that it has.
+
+    An unknown name raises an error that suggests the nearest of `offered`.
+    """
+    wanted = plain(name)
+    matching = [found for found in present if wanted in (plain(found.name), _bare_id(found))]
+    if not matching:
+        prefix = present[0].prefix if present else PREFIX
+        versions = [found.id for found in present if wanted.startswith(f"{plain(found.name)}-v")]
+        raise unknown_name("environment", prefix + name, versions or offered)
+    return max(matching, key=lambda found: found.version)
+
+
 class Creator:
     """Makes envs of one PettingZoo module. Its signature has the params that such an env takes."""
 
-    def __init__(self, found: Found) -> None:
-        self.found = found
+    def __init__(self, found: Found, install: str = INSTALL) -> None:
+        self.found, self.install = found, install
         module = self._module()
         self._make = getattr(module, "parallel_env", None) or module.env
         raw = getattr(module, "raw_env", self._make)  # `env` and `parallel_env` take any keyword
@@ -133,25 +144,29 @@ class Creator:
 
     def _missing(self, error: ImportError) -> MissingExtraError:
         package = (error.name or "a package").partition(".")[0]
-        install = _INSTALLS.get(package, INSTALL)
+        install = _INSTALLS.get(package, self.install)
         return MissingExtraError(
             f"`{self.found.id}` needs {package}, which is not installed: {install}"
         )
 
 
 def _present() -> list[Found]:
-    """Find the modules of envs without importing them."""
+    return modules_in(_SUITES, PREFIX)
+
+
+def modules_in(suites: tuple[str, ...], prefix: str) -> list[Found]:
+    """Find the modules of envs in packages, without importing them."""
     found = []
-    for suite in _SUITES:
+    for suite in suites:
         package, *folders = suite.split(".")
         spec = importlib.util.find_spec(package)
         for location in (spec.submodule_search_locations or ()) if spec else ():
             for module in pkgutil.iter_modules([str(Path(location, *folders))]):
                 match = re.fullmatch(r"(\w+)_v(\d+)", module.name)
                 if match is not None:
-                    found.append(Found(suite, match[1], int(match[2])))
+                    found.append(Found(suite, match[1], int(match[2]), prefix))
     return found
 
 
 def _bare_id(found: Found) -> str:
-    return found.id.removeprefix(PREFIX)
+    return found.id.removeprefix(found.prefix)

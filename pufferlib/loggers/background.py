@@ -54,7 +54,10 @@ class BackgroundLogger(RunLogger, ABC):
         """Flush and disconnect. Called once in the thread, if `_open` succeeded."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        numbers = {name: _number(value) for name, value in metrics.items()}
+        numbers = {
+            name: value if isinstance(value, int) else float(value)
+            for name, value in metrics.items()
+        }
         with self._changed:
             self._warn_of_notes()
             if self._failure is not None:
@@ -160,7 +163,3 @@ def load(package: str, owner: str) -> Any:
     if sys.modules.get(extra) is None and (spec is None or spec.origin is None):
         raise MissingExtraError(f"`{owner}` needs {extra}: pip install 'pufferlib[{extra}]'")
     return importlib.import_module(package)
-
-
-def _number(value: Any) -> float:
-    return value if isinstance(value, int) else float(value)

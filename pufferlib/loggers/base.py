@@ -1,4 +1,4 @@
-"""What a logger is, the one that keeps nothing, and the one that survives failures of others."""
+"""The Logger protocol, a logger that keeps nothing, and one that survives failures of others."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ class WandbLogger(BackgroundLogger):
         except self._wandb.Error as error:
             if mode == "offline":
                 raise
-            mode, reason = "offline", f"cannot reach the server ({_first_line(error)})"
+            cause = str(error).partition("\n")[0]
+            mode, reason = "offline", f"cannot reach the server ({cause})"
             self.run = self._init(mode)
         self.url = self.run.url or self.run.settings.sync_dir
         if mode == "offline" and "WANDB_MODE" not in os.environ:
@@ -124,7 +125,3 @@ def kept_id(path: str | os.PathLike[str]) -> str:
     with suppress(OSError):  # a folder that cannot be written: the id is not kept
         write_atomically(Path(path), made.encode())
     return made
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

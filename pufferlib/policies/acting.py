@@ -113,8 +113,12 @@ class Actor:
         agent_ids: Sequence[Any] | None = None,
     ) -> tuple[NDArray[Any], RecurrentState]:
         """Act on observations in any form of an env; return actions and the next state."""
-        layout = self.spaces.observation
-        given = _rows(observations, self.spaces, agent_ids)
+        layout, by_agent = self.spaces.observation, isinstance(observations, Mapping)
+        if agent_ids and by_agent and observations.keys() == set(agent_ids):
+            parts = [observation_rows(observations[id], layout) for id in agent_ids]
+            given = np.stack(parts, 1).reshape(-1, *layout.shape)
+        else:
+            given = observation_rows(observations, layout)
         is_single = given.ndim == len(layout.shape)
         with self.acting():
             seen = self.observe(given[None] if is_single else given)
@@ -155,11 +159,3 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """Return a tensor of the array: a view on the CPU, a copy elsewhere."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.to(device)
-
-
-def _rows(observations: Any, spaces: PolicySpaces, agent_ids: Sequence[Any] | None) -> NDArray[Any]:
-    layout = spaces.observation
-    if agent_ids and isinstance(observations, Mapping) and observations.keys() == set(agent_ids):
-        parts = [observation_rows(observations[id], layout) for id in agent_ids]
-        return np.stack(parts, 1).reshape(-1, *layout.shape)
-    return observation_rows(observations, layout)

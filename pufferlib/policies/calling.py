@@ -38,11 +38,10 @@ from pufferlib.errors import UsageError
 from pufferlib.policies.observations import (
     Observations,
     PolicySpaces,
-    first_tensor,
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.outputs import PolicyOutput, policy_output
+from pufferlib.policies.outputs import PolicyOutput, join_outputs, policy_output
 from pufferlib.policies.recurrent import (
     RecurrentState,
     map_state,
@@ -68,8 +67,7 @@ def policy_step(
     inputs = observations
     if spaces.observation.structured:
         inputs = unflatten_observations(observations, spaces.observation)
-    is_rows = isinstance(observations, Tensor)
-    batch = len(observations if is_rows else first_tensor(observations))
+    batch = len(_first_part(observations))
     if agent_ids is None and _call_of(policy).agent_ids:
         agent_ids = _agents_in_order(batch, spaces, observations)
     result = _called(policy, inputs, _to_policy(policy, state), agent_ids)
@@ -106,13 +104,13 @@ def policy_sequence(
     a two-part policy, which returns no state; or `forward_sequence(obs, state, resets)` if it has
     that, which returns what `forward` does for `[S, T]`; else `forward`, step by step.
     """
-    is_rows = isinstance(observations, Tensor)
-    segments, horizon = (observations if is_rows else first_tensor(observations)).shape[:2]
+    segments, horizon = _first_part(observations).shape[:2]
+    if agent_ids is None:
+        agent_ids = _agents_in_order(segments, spaces, observations)
     if not takes_state(policy):
+        is_rows = isinstance(observations, Tensor)
         flat = observations.flatten(0, 1) if is_rows else map_state(_flatten_steps, observations)
         if _call_of(policy).agent_ids:
-            if agent_ids is None:
-                agent_ids = _agents_in_order(segments, spaces, observations)
             agent_ids = agent_ids.repeat_interleave(horizon)
         return policy_step(policy, flat, None, spaces, agent_ids)
     module: Any = unwrapped(policy)
@@ -124,11 +122,8 @@ def policy_sequence(
         return decode_segments(module, inputs, actions, state, resets, spaces.action)
     if hasattr(module, "forward_sequence"):
         inputs = unflatten_observations(observations, spaces.observation)
-        named = {}
-        if _takes_agent_ids(type(module).forward_sequence):
-            if agent_ids is None:
-                agent_ids = _agents_in_order(segments, spaces, observations)
-            named["agent_ids"] = agent_ids
+        takes_ids = _takes_agent_ids(type(module).forward_sequence)
+        named = {"agent_ids": agent_ids} if takes_ids else {}
         result = module.forward_sequence(inputs, _to_policy(policy, state), resets, **named)
         output = policy_output(result, segments * horizon, spaces.action)
         if output.state is None or _STATE_DIMS.get(module) is None:
@@ -141,7 +136,10 @@ def policy_sequence(
         now = map_state(partial(torch.select, dim=1, index=t), observations)
         steps.append(policy_step(policy, now, state, spaces, agent_ids))
         state = steps[-1].state
-    return _joined(steps, state)
+    joined = join_outputs(steps, lambda parts: torch.stack(parts, 1).flatten(0, 1))
+    if any(step.distribution is not None or step.transforms for step in steps):
+        return PolicyOutput(joined.value, state=state, steps=tuple(steps))
+    return joined._replace(state=state)
 
 
 def prepare_policy(policy: nn.Module, spaces: PolicySpaces | None = None) -> nn.Module:
@@ -200,7 +198,7 @@ _STATELESS: WeakSet[nn.Module] = WeakSet()  # `forward` takes a state, but retur
 
 
 class _Call(NamedTuple):
-    """What the methods of a class of policies take."""
+    """The parameters that the methods of a class of policies take."""
 
     state: bool
     agent_ids: bool
@@ -231,17 +229,13 @@ def _called(
     """Return what the policy returns for one step."""
     call = _call_of(policy)
     named: dict[str, Any] = {"agent_ids": agent_ids} if call.agent_ids else {}
-    try:
+    with explaining_mismatch("forward", inputs):
         if call.two_part:
             module: Any = unwrapped(policy)
             return module.encode_observations(inputs, state, **named)
         if call.state:
             named["state"] = state
         return policy(inputs, **named)
-    except RuntimeError as error:
-        if not is_mismatch(error):
-            raise
-        raise mismatch(error, "forward", inputs) from error
 
 
 # torch's messages about a tensor that does not fit a layer
@@ -249,13 +243,20 @@ _WRONG_TYPE = re.compile(r"dtype|\btypes?\b")
 _MISMATCH = re.compile(rf"{_WRONG_TYPE.pattern}|shape|size|dimension|channels", re.IGNORECASE)
 
 
-def is_mismatch(error: RuntimeError) -> bool:
-    is_full = isinstance(error, torch.OutOfMemoryError)  # its message has sizes in it too
-    return not is_full and _MISMATCH.search(str(error)) is not None
+@contextmanager
+def explaining_mismatch(method: str, inputs: Observations) -> Iterator[None]:
+    """Turn torch's error about a layer into one for the author of a policy: with what it got."""
+    try:
+        yield
+    except torch.OutOfMemoryError:  # its message has sizes in it too
+        raise
+    except RuntimeError as error:
+        if not _MISMATCH.search(str(error)):
+            raise
+        raise _mismatch(error, method, inputs) from error
 
 
-def mismatch(error: RuntimeError, method: str, inputs: Observations) -> UsageError:
-    """Return an error of torch as one for the author of a policy: with what its layers got."""
+def _mismatch(error: RuntimeError, method: str, inputs: Observations) -> UsageError:
     why = str(error).strip().partition("\n")[0].rstrip(".")
     if _WRONG_TYPE.search(why):
         is_float = isinstance(inputs, Tensor) and inputs.is_floating_point()
@@ -282,24 +283,13 @@ def _flatten_steps(part: Tensor) -> Tensor:
     return part.flatten(0, 1)
 
 
+def _first_part(observations: Observations) -> Tensor:
+    return observations if isinstance(observations, Tensor) else tensors_of(observations)[0]
+
+
 def _agents_in_order(count: int, spaces: PolicySpaces, observations: Observations) -> Tensor:
-    slots = torch.arange(count, device=first_tensor(observations).device)
+    slots = torch.arange(count, device=_first_part(observations).device)
     return slots % spaces.num_agents
-
-
-def _joined(steps: list[PolicyOutput], state: RecurrentState) -> PolicyOutput:
-    """Stack the outputs of T steps `[S, ...]` into one output `[S*T, ...]`."""
-
-    def stacked(parts: list[Tensor | None]) -> Tensor | None:
-        tensors = [part for part in parts if part is not None]
-        return torch.stack(tensors, 1).flatten(0, 1) if tensors else None
-
-    value, logits, mean, std = (stacked(list(parts)) for parts in list(zip(*steps))[:4])
-    if value is None:
-        raise TypeError("a PolicyOutput must have values")
-    if any(step.distribution is not None or step.transforms for step in steps):
-        return PolicyOutput(value, state=state, steps=tuple(steps))
-    return PolicyOutput(value, logits, mean, std, state=state)
 
 
 # --- the batch dimension of states ----------------------------------------------------------------

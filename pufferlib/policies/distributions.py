@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Transform, TransformedDistribution
+from torch.distributions import ComposeTransform, Distribution, Transform
 
 from pufferlib.distributed.world import SlotGenerator
 from pufferlib.errors import UsageError
-from pufferlib.policies.outputs import PolicyOutput
+from pufferlib.policies.outputs import PolicyOutput, base_and_transforms
 from pufferlib.spaces import ActionLayout
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
@@ -42,27 +42,30 @@ def sample(
     choice belongs to a waiting agent: its log-probability and entropy are 0. `evaluate_actions`
     takes these rows; `env_actions` turns them into those of the env.
     """
-    indices = reals = logprobs = None
+    indices = reals = None
+    logprobs: list[Tensor] = []  # of the parts of an action
     if outputs.logits is not None:
         log_probs = _log_probs(outputs.logits, layout.nvec, action_masks)
         indices = _draw(log_probs, generator)
-        logprobs = _chosen(log_probs, indices)
+        logprobs.append(_chosen(log_probs, indices))
     if outputs.mean is not None:
         mean, std = outputs.mean.float(), _given(outputs.std).float()
         noise = _noise(mean, generator, normal=True)
         reals = torch.addcmul(mean, std, noise)
         density = _log_density(noise, std)
         if outputs.transforms:
-            density = density - _log_slope(reals, outputs.transforms)
-        logprobs = density if logprobs is None else logprobs + density
+            density = density - _log_slope(reals, outputs.transforms).sum(-1)
+        logprobs.append(density)
     if outputs.distribution is not None:
-        drawn, density = _sample_distribution(outputs.distribution, layout, action_masks, generator)
-        logprobs = density if logprobs is None else logprobs + density
+        _check_no_masks(outputs.distribution, layout, action_masks)
+        drawn = _drawn(base_and_transforms(outputs.distribution)[0], generator)
+        drawn = drawn.float() if layout.num_continuous else drawn  # as it will be stored
+        logprobs.append(_log_prob(outputs.distribution, drawn))
         if layout.nvec and not layout.num_continuous:
             indices = drawn
         else:
             reals = drawn
-    return _packed(indices, reals, layout), _of_acting(_given(logprobs), layout, action_masks)
+    return _packed(indices, reals, layout), _of_acting(logprobs, layout, action_masks)
 
 
 def evaluate_actions(
@@ -81,37 +84,35 @@ def evaluate_actions(
     if outputs.steps:
         return _evaluate_steps(outputs.steps, layout, actions, action_masks)
     indices, reals = _unpacked(actions, layout)
-    logprobs = entropy = None
+    parts: list[tuple[Tensor, Tensor]] = []  # log-probability and entropy of parts of an action
     if outputs.logits is not None:
         log_probs = _log_probs(outputs.logits, layout.nvec, action_masks)
-        logprobs = _chosen(log_probs, _given(indices))
         entropy = -(log_probs.exp() * log_probs).sum(-1)
-        if entropy.dim() > 1:
-            entropy = entropy.sum(-1)
-    density = spread = None
+        entropy = entropy.sum(-1) if entropy.dim() > 1 else entropy
+        parts.append((_chosen(log_probs, _given(indices)), entropy))
     if outputs.mean is not None:
         mean, std = outputs.mean.float(), _given(outputs.std).float()
         density = _log_density((_given(reals) - mean) / std, std)
         spread = (std.log() + (0.5 + _LOG_SQRT_2PI)).sum(-1)
         if outputs.transforms:
-            density = density - _log_slope(_given(reals), outputs.transforms)
+            density = density - _log_slope(_given(reals), outputs.transforms).sum(-1)
             spread = spread + _mean_log_slope(mean, std, outputs.transforms)
+        parts.append((density, spread))
     elif outputs.distribution is not None:
-        density, spread = _evaluate_distribution(
-            outputs.distribution, layout, _given(indices if reals is None else reals), action_masks
-        )
-    if density is None or spread is None:
-        return _given(logprobs), _given(entropy)
-    if logprobs is not None and entropy is not None:
-        density, spread = logprobs + density, entropy + spread
-    return _of_acting(density, layout, action_masks), _of_acting(spread, layout, action_masks)
+        taken = _given(indices if reals is None else reals)
+        parts.append(_evaluate_distribution(outputs.distribution, layout, taken, action_masks))
+    logprobs, entropies = zip(*parts, strict=True)
+    return _of_acting(logprobs, layout, action_masks), _of_acting(entropies, layout, action_masks)
 
 
-def _of_acting(numbers: Tensor, layout: ActionLayout, action_masks: Tensor | None) -> Tensor:
-    """Return numbers `[B]`, with 0 and no gradient for waiting agents."""
+def _of_acting(
+    parts: Sequence[Tensor], layout: ActionLayout, action_masks: Tensor | None
+) -> Tensor:
+    """Return the sum `[B]` of the parts, with 0 and no gradient for waiting agents."""
+    total = reduce(torch.add, parts)
     if action_masks is None or not layout.num_continuous:
-        return numbers
-    return numbers.where(action_masks.any(-1), 0.0)
+        return total
+    return total.where(action_masks.any(-1), 0.0)
 
 
 def env_actions(outputs: PolicyOutput, layout: ActionLayout, actions: Tensor) -> Tensor:
@@ -127,7 +128,9 @@ def env_actions(outputs: PolicyOutput, layout: ActionLayout, actions: Tensor) ->
     for transform in outputs.transforms:
         reals = transform(reals)
     if outputs.distribution is not None:
-        reals = _transformed(outputs.distribution, reals).float()
+        base, transforms = base_and_transforms(outputs.distribution)
+        shaped = reals.reshape(base.batch_shape + base.event_shape)
+        reals = ComposeTransform(list(transforms))(shaped).reshape(reals.shape).float()
     low, high = _bounds(layout.low.tobytes(), layout.high.tobytes(), reals.device)
     reals = torch.minimum(torch.maximum(reals, low), high)
     if indices is None:
@@ -152,7 +155,12 @@ def mode(outputs: PolicyOutput, layout: ActionLayout, action_masks: Tensor | Non
     if outputs.mean is not None:
         reals = outputs.mean.float()
     elif outputs.distribution is not None:
-        likeliest = _likeliest(outputs.distribution, layout, action_masks)
+        _check_no_masks(outputs.distribution, layout, action_masks)
+        base, _ = base_and_transforms(outputs.distribution)
+        try:
+            likeliest = base.mode
+        except NotImplementedError:
+            likeliest = base.mean
         if layout.num_continuous:
             reals = likeliest
         else:
@@ -260,21 +268,17 @@ def _log_density(noise: Tensor, std: Tensor) -> Tensor:
 
 
 def _log_slope(reals: Tensor, transforms: tuple[Transform, ...]) -> Tensor:
-    """Return the log-determinant `[...]` of the transforms at `reals` `[..., m]`."""
-    total = reals.new_zeros(())
-    for transform in transforms:
-        stretched = transform(reals)
-        slope: Tensor = transform.log_abs_det_jacobian(reals, stretched)  # type: ignore[no-untyped-call]
-        total = total + slope.sum(-1)
-        reals = stretched
-    return total
+    """Return the log-determinant of the transforms at `reals`, not summed over a row yet."""
+    whole = ComposeTransform(list(transforms))
+    slope: Tensor = whole.log_abs_det_jacobian(reals, whole(reals))  # type: ignore[no-untyped-call]
+    return slope
 
 
 def _mean_log_slope(mean: Tensor, std: Tensor, transforms: tuple[Transform, ...]) -> Tensor:
-    """Return the expectation `[B]` of `_log_slope` under a diagonal Gaussian."""
+    """Return the expectation `[B]` of the sum of `_log_slope` under a diagonal Gaussian."""
     nodes = torch.as_tensor(_NODES, dtype=mean.dtype, device=mean.device).view(-1, 1, 1)
     weights = torch.as_tensor(_WEIGHTS / _WEIGHTS.sum(), dtype=mean.dtype, device=mean.device)
-    return weights @ _log_slope(mean + std * nodes, transforms)
+    return weights @ _log_slope(mean + std * nodes, transforms).sum(-1)
 
 
 @lru_cache(maxsize=64)
@@ -313,19 +317,6 @@ def _as_rows(actions: Tensor, layout: ActionLayout) -> Tensor:
 # --- other torch distributions: sampled and evaluated by their own methods ------------------------
 
 
-def _sample_distribution(
-    distribution: Distribution,
-    layout: ActionLayout,
-    action_masks: Tensor | None,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor]:
-    """Draw from the base of a transformed distribution, from others themselves."""
-    _check_no_masks(distribution, layout, action_masks)
-    drawn = _drawn(_base(distribution), generator)
-    drawn = drawn.float() if layout.num_continuous else drawn  # as it will be stored
-    return drawn, _log_prob(distribution, drawn)
-
-
 def _drawn(distribution: Distribution, generator: torch.Generator | None) -> Tensor:
     """Sample; torch.distributions take no generator, so ours seeds the global one temporarily.
 
@@ -356,7 +347,7 @@ def _evaluate_distribution(
     action_masks: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     _check_no_masks(distribution, layout, action_masks)
-    base = _base(distribution)
+    base, _ = base_and_transforms(distribution)
     logprobs = _log_prob(distribution, actions.reshape(base.batch_shape + base.event_shape))
     try:
         entropy = _row_sums(distribution.entropy())
@@ -370,54 +361,11 @@ def _evaluate_distribution(
     return logprobs, entropy
 
 
-def _likeliest(
-    distribution: Distribution, layout: ActionLayout, action_masks: Tensor | None
-) -> Tensor:
-    _check_no_masks(distribution, layout, action_masks)
-    base = _base(distribution)
-    try:
-        return base.mode
-    except NotImplementedError:
-        return base.mean
-
-
-def _base(distribution: Distribution) -> Distribution:
-    """Return the distribution below the transforms, from which `sample` draws."""
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
-    while isinstance(distribution, TransformedDistribution):
-        distribution = distribution.base_dist
-    return distribution
-
-
-def _transforms(distribution: Distribution) -> list[Transform]:
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
-    found: list[Transform] = []
-    while isinstance(distribution, TransformedDistribution):
-        found = [*distribution.transforms, *found]
-        distribution = distribution.base_dist
-    return found
-
-
-def _transformed(distribution: Distribution, reals: Tensor) -> Tensor:
-    """Return `[B, m]` after the transforms."""
-    base = _base(distribution)
-    shaped = reals.reshape(base.batch_shape + base.event_shape)
-    for transform in _transforms(distribution):
-        shaped = transform(shaped)
-    return shaped.reshape(reals.shape)
-
-
 def _log_prob(distribution: Distribution, drawn: Tensor) -> Tensor:
     """Return the log-probability `[B]` of samples of the base, without inverting a transform."""
-    total = _row_sums(_base(distribution).log_prob(drawn))
-    for transform in _transforms(distribution):
-        stretched = transform(drawn)
-        slope = transform.log_abs_det_jacobian(drawn, stretched)  # type: ignore[no-untyped-call]
-        total = total - _row_sums(slope)
-        drawn = stretched
-    return total
+    base, transforms = base_and_transforms(distribution)
+    density = _row_sums(base.log_prob(drawn))
+    return density - _row_sums(_log_slope(drawn, transforms)) if transforms else density
 
 
 def _check_no_masks(

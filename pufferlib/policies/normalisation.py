@@ -53,15 +53,12 @@ class Moments(nn.Module):
         A component with a non-finite row is not updated: it would stay non-finite for ever.
         """
         rows = rows.to(self.mean.dtype)
-        if masks is None:
-            count = torch.full_like(self.count, len(rows))
-            var, mean = torch.var_mean(rows, 0, correction=0)
-        else:
-            kept = masks.unsqueeze(1)
-            count = masks.sum().to(self.count.dtype)
-            divisor = count.clamp(min=1)
-            mean = rows.where(kept, 0.0).sum(0) / divisor
-            var = (rows - mean).where(kept, 0.0).square().sum(0) / divisor
+        masks = rows.new_ones(len(rows), dtype=torch.bool) if masks is None else masks
+        kept = masks.unsqueeze(1)
+        count = masks.sum().to(self.count.dtype)
+        divisor = count.clamp(min=1)
+        mean = rows.where(kept, 0.0).sum(0) / divisor
+        var = (rows - mean).where(kept, 0.0).square().sum(0) / divisor
         self.merge(count, mean, var)
 
     def merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
@@ -226,29 +223,27 @@ class RewardNorm(nn.Module):
 
         With `slots` `[N]`, which must be unique, the rows are those of some slots only.
         """
+        chosen: slice | Tensor = slice(None) if slots is None else slots
+        last = self.returns[chosen]
         if rewards.device.type == "cpu" and rewards.dtype == torch.float32:
-            running = self.returns if slots is None else self.returns[slots]
             found = native.return_moments(
                 rewards.contiguous().numpy(),
                 ends.contiguous().numpy(),
                 None if masks is None else masks.contiguous().numpy(),
                 self.gamma,
-                running.numpy(),
+                last.numpy(),
             )
-            if slots is not None:
-                self.returns[slots] = running
+            self.returns[chosen] = last
             count, mean, var = (torch.tensor(x, dtype=self.moments.mean.dtype) for x in found)
             self.moments.merge(count, mean.view(1), var.view(1))
             return
         if masks is not None:
             rewards = rewards.where(masks, 0.0)
         goes_on = self.gamma * (~ends.t()).to(rewards.dtype).contiguous()
-        last = self.returns if slots is None else self.returns[slots]
         sums = rewards.t().clone(memory_format=torch.contiguous_format)  # a row for each step
         for now, factor in zip(sums, goes_on, strict=True):
             now += last
             last = now * factor
         sums = sums.t().reshape(-1, 1)
         self.moments.update(sums, None if masks is None else masks.reshape(-1))
-        last = last.where(last.isfinite(), 0.0)
-        self.returns[slice(None) if slots is None else slots] = last
+        self.returns[chosen] = last.where(last.isfinite(), 0.0)

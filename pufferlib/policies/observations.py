@@ -18,6 +18,7 @@ from pufferlib.spaces import (
     Space,
     action_layout,
     observation_layout,
+    rebuilt,
     unflatten_observation,
 )
 
@@ -61,7 +62,7 @@ def unflatten_observations(flat: Observations, space: Space | ObservationLayout)
         return flat
     if isinstance(flat, np.ndarray):
         return unflatten_observation(layout, flat)
-    return _tree([(leaf.path, _leaf_view(flat, layout, leaf)) for leaf in layout.leaves])
+    return rebuilt(layout.space, (_leaf_view(flat, layout, leaf) for leaf in layout.leaves))
 
 
 def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[Any]:
@@ -131,26 +132,9 @@ def _leaf_view(rows: Tensor, layout: ObservationLayout, leaf: Leaf) -> Tensor:
     return part.view((*rows.shape[:-1], *leaf.shape))
 
 
-def _tree(parts: list[tuple[tuple[str | int, ...], Tensor]]) -> Any:
-    """Arrange parts by their paths: names make a dict, indices a tuple."""
-    if parts[0][0] == ():
-        return parts[0][1]
-    children: dict[str | int, list[tuple[tuple[str | int, ...], Tensor]]] = {}
-    for (key, *rest), part in parts:
-        children.setdefault(key, []).append((tuple(rest), part))
-    built = {key: _tree(below) for key, below in children.items()}
-    return tuple(built.values()) if isinstance(parts[0][0][0], int) else built
-
-
 def leaf_of(tree: Observations, leaf: Leaf) -> Tensor:
     """Return the part of a leaf, [..., *leaf.shape]."""
     for key in leaf.path:
         tree = tree[key]
     part: Tensor = tree
     return part
-
-
-def first_tensor(tree: Any) -> Tensor:
-    while not isinstance(tree, Tensor):
-        tree = next(iter(tree.values() if isinstance(tree, Mapping) else tree))
-    return tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -66,6 +67,30 @@ def policy_output(result: Any, batch: int, layout: ActionLayout) -> PolicyOutput
     return output
 
 
+def join_outputs(
+    outputs: Sequence[PolicyOutput], combine: Callable[[list[Tensor]], Tensor]
+) -> PolicyOutput:
+    """Join outputs of one policy part by part, without their states and distributions."""
+    value, logits, mean, std = (
+        None if parts[0] is None else combine(list(parts))
+        for parts in zip(*(output[:4] for output in outputs), strict=True)
+    )
+    assert value is not None
+    return PolicyOutput(value, logits, mean, std, transforms=outputs[0].transforms)
+
+
+def base_and_transforms(
+    distribution: Distribution,
+) -> tuple[Distribution, tuple[Transform, ...]]:
+    """Return the distribution that samples are drawn from, and the transforms applied to them."""
+    transforms: tuple[Transform, ...] = ()
+    while isinstance(distribution, Independent | TransformedDistribution):
+        if isinstance(distribution, TransformedDistribution):
+            transforms = (*distribution.transforms, *transforms)
+        distribution = distribution.base_dist
+    return distribution, transforms
+
+
 def _parted(result: tuple[Any, ...] | list[Any], layout: ActionLayout) -> tuple[Any, Any, Any]:
     """Return the parts for discrete actions, for continuous ones, and all that follows.
 
@@ -110,12 +135,13 @@ def _rows(part: Tensor, batch: int) -> Tensor | None:
 
 
 def _discrete_logits(distribution: Distribution) -> Tensor | None:
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
-    if isinstance(distribution, Categorical | OneHotCategorical):
-        return distribution.logits
-    if isinstance(distribution, Bernoulli):  # a component of two choices
-        ones = distribution.logits
+    base, transforms = base_and_transforms(distribution)
+    if transforms:
+        return None
+    if isinstance(base, Categorical | OneHotCategorical):
+        return base.logits
+    if isinstance(base, Bernoulli):  # a component of two choices
+        ones = base.logits
         return torch.stack((torch.zeros_like(ones), ones), -1)
     return None
 
@@ -124,11 +150,7 @@ def _gaussian(parts: Any, batch: int) -> tuple[Tensor, Tensor, tuple[Transform, 
     """Return mean and std `[B, m]` and the transforms of a pair or a distribution."""
     transforms: tuple[Transform, ...] = ()
     if isinstance(parts, Distribution):
-        base: Any = parts
-        while isinstance(base, Independent | TransformedDistribution):
-            if isinstance(base, TransformedDistribution):
-                transforms = (*base.transforms, *transforms)
-            base = base.base_dist
+        base, transforms = base_and_transforms(parts)
         elementwise = all(part.domain.event_dim == 0 for part in transforms)
         if not isinstance(base, Normal) or not elementwise:
             return None
@@ -152,10 +174,9 @@ def _is_uncommon(parts: Any) -> bool:
     """Return whether `parts` is a distribution that must be sampled by its own methods."""
     if not isinstance(parts, Distribution):
         return False
-    base = parts
-    while isinstance(base, Independent):
-        base = base.base_dist
-    return not isinstance(base, Normal | Categorical | OneHotCategorical | Bernoulli)
+    base, transforms = base_and_transforms(parts)
+    common = Normal | Categorical | OneHotCategorical | Bernoulli
+    return bool(transforms) or not isinstance(base, common)
 
 
 def _unexpected(result: Any, layout: ActionLayout) -> UsageError:

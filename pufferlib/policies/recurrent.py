@@ -8,14 +8,14 @@ in rollouts and whole segments in training; both agree to float tolerance, where
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pufferlib.errors import UsageError, did_you_mean
+from pufferlib.errors import UsageError, unknown_choice
 from pufferlib.policies.recurrent_ops import (
     gru_sequence,
     gru_step,
@@ -51,7 +51,7 @@ def map_state(function: Callable[[Tensor], Tensor], state: RecurrentState) -> Re
 
 
 def tensors_of(state: RecurrentState) -> list[Tensor]:
-    """Return the tensors of a recurrent state, in order."""
+    """Return the tensors of a state or observation, in order."""
     found: list[Tensor] = []
 
     def keep(part: Tensor) -> Tensor:
@@ -60,6 +60,15 @@ def tensors_of(state: RecurrentState) -> list[Tensor]:
 
     map_state(keep, state)
     return found
+
+
+def join_states(states: Sequence[RecurrentState]) -> RecurrentState:
+    """Join recurrent states of equal form along the batch; None where there is none."""
+    if len(states) == 1 or states[0] is None:
+        return states[0]
+    columns = zip(*map(tensors_of, states), strict=True)
+    joined = iter([torch.cat(column) for column in columns])
+    return map_state(lambda _: next(joined), states[0])
 
 
 def reset_state(state: RecurrentState, resets: Tensor) -> RecurrentState:
@@ -112,11 +121,7 @@ def make_core(name: str, input_size: int, hidden_size: int, context: int = 32) -
     if name == "transformer":
         return Transformer(input_size, hidden_size, context)
     if name not in _CORES:
-        known = [*_CORES, "transformer"]
-        raise UsageError(
-            f"`recurrent` must be one of none, {', '.join(known)}, but got {name!r}."
-            f"{did_you_mean(str(name), known)}"
-        )
+        raise unknown_choice("`recurrent`", name, ["none", *_CORES, "transformer"])
     return _CORES[name](input_size, hidden_size)
 
 

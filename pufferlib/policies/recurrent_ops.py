@@ -1,10 +1,11 @@
 """Recurrent ops over whole segments: each is one autograd operation with its own backward pass.
 
 An unrolled loop leaves ten small operations per step for the backward pass, and one product per
-step for the gradient of the weights. Here the weights take one product for all steps. What lies
-between the products is a kernel: one pass over memory in C (csrc/nn/recurrent_ops.c) for float32 on
-the CPU, and elsewhere its slow, obvious twin in torch, which takes the same arguments. Time comes
-first here, `[T, S, ...]`. `kept` `[T, S, 1]` is 0 where a step begins an episode and 1 elsewhere.
+step for the gradient of the weights. Here the weights take one product for all steps. The
+elementwise part between the products is a kernel: one pass over memory in C
+(csrc/nn/recurrent_ops.c) for float32 on the CPU, and elsewhere its slow, obvious twin in torch,
+which takes the same arguments. Time comes first here, `[T, S, ...]`. `kept` `[T, S, 1]` is 0 where
+a step begins an episode and 1 elsewhere.
 """
 
 from __future__ import annotations
@@ -321,32 +322,10 @@ class _MinGruSequence(torch.autograd.Function):
 
 
 def linear_scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Return `h_t = keep_t * h_{t-1} + add_t` for `[S, T, H]`, where h_{-1} is `start` `[S, H]`."""
-    scanned: Tensor = _LinearScan.apply(keep, add, start)  # type: ignore[no-untyped-call]
-    return scanned
+    """Return `h_t = keep_t * h_{t-1} + add_t` for `[S, T, H]`, where h_{-1} is `start` `[S, H]`.
 
-
-class _LinearScan(torch.autograd.Function):
-    """The scan and its gradient, which is the same scan run backwards in time."""
-
-    @staticmethod
-    def forward(ctx: Any, keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-        hidden = _scan(keep, add, start)
-        ctx.save_for_backward(keep, hidden, start)
-        return hidden
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        keep, hidden, start = ctx.saved_tensors
-        # dL/dh_t = grad_t + keep_{t+1} * dL/dh_{t+1}; nothing comes from beyond the last step
-        following = torch.cat((keep[:, 1:], torch.zeros_like(keep[:, :1])), 1)
-        grad_add = _scan(following.flip(1), grads[0].flip(1), torch.zeros_like(start)).flip(1)
-        previous = torch.cat((start.unsqueeze(1), hidden[:, :-1]), 1)
-        return grad_add * previous, grad_add, grad_add[:, 0] * keep[:, 0]
-
-
-def _scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """Join spans of 1, 2, 4, ... steps: log2(T) rounds, for devices with slow launches."""
+    Joins spans of 1, 2, 4, ... steps: log2(T) rounds, for devices with slow launches.
+    """
     hidden = add.clone()
     hidden[:, 0] += keep[:, 0] * start
     span = 1

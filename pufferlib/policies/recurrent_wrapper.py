@@ -10,16 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import is_mismatch, mismatch
+from pufferlib.policies.calling import explaining_mismatch
 from pufferlib.policies.observations import (
     Observations,
-    first_tensor,
     policy_spaces,
     torch_dtype,
     unflatten_observations,
 )
 from pufferlib.policies.outputs import described
-from pufferlib.policies.recurrent import LSTM, RecurrentCore, RecurrentState, map_state
+from pufferlib.policies.recurrent import (
+    LSTM,
+    RecurrentCore,
+    RecurrentState,
+    map_state,
+    tensors_of,
+)
 from pufferlib.policies.two_part import is_two_part
 from pufferlib.spaces import ObservationLayout
 
@@ -50,7 +55,7 @@ class RecurrentWrapper(nn.Module):
         self, observations: Observations, state: RecurrentState, resets: Tensor | None
     ) -> tuple[Any, ...]:
         """Take observations `[S, T, ...]`; return outputs `[S*T, ...]` and a state `[S, ...]`."""
-        segments, horizon = first_tensor(observations).shape[:2]
+        segments, horizon = tensors_of(observations)[0].shape[:2]
         rows = map_state(lambda x: x.flatten(0, 1), observations)
         features = getattr(self.policy, self._encode)(rows)
         with _full_precision(features.reshape(segments, horizon, -1)) as features:
@@ -88,7 +93,7 @@ class LSTMWrapper(RecurrentWrapper):
         if input_size not in (None, width):
             raise UsageError(
                 f"`input_size` must be {width}, the width of the features of "
-                f"{type(policy).__name__}, but got {input_size}. Try hidden_size={input_size}."
+                f"{type(policy).__name__}, but got {input_size}. Try input_size={width}."
             )
         super().__init__(policy, LSTM(width, width if hidden_size is None else hidden_size))
 
@@ -100,13 +105,8 @@ def feature_size(policy: Any, layout: ObservationLayout) -> int:
     device = None if parameter is None else parameter.device
     rows = torch.zeros(2, *layout.shape, dtype=torch_dtype(layout.dtype), device=device)
     inputs = unflatten_observations(rows, layout)
-    try:
-        with torch.no_grad():
-            features = getattr(policy, encode)(inputs)
-    except RuntimeError as error:
-        if not is_mismatch(error):
-            raise
-        raise mismatch(error, encode, inputs) from error
+    with torch.no_grad(), explaining_mismatch(encode, inputs):
+        features = getattr(policy, encode)(inputs)
     if not isinstance(features, Tensor) or features.dim() != 2 or features.shape[0] != 2:
         raise UsageError(
             f"`{encode}` must return features of shape (2, width) for two rows, but got "

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.outputs import PolicyOutput, described, policy_output
+from pufferlib.policies.outputs import PolicyOutput, described, join_outputs, policy_output
 from pufferlib.policies.recurrent import RecurrentState, map_state
 from pufferlib.spaces import ActionLayout
 
@@ -106,13 +106,9 @@ def decode_segments(
         offsets = torch.arange(len(pieces.steps), device=taken.device).unsqueeze(1)
         real = offsets < pieces.lengths
         rows.append(pieces.steps[real])
-        outputs.append([None if part is None else part[real.flatten()] for part in output[:4]])
+        outputs.append(join_outputs([output], lambda parts: parts[0][real.flatten()]))  # noqa: B023
     order = torch.cat(rows).argsort()
-    value, logits, mean, std = (
-        None if parts[0] is None else torch.cat(parts)[order]
-        for parts in zip(*outputs, strict=True)
-    )
-    return PolicyOutput(value, logits, mean, std)  # type: ignore[arg-type]  # all have a value
+    return join_outputs(outputs, lambda parts: torch.cat(parts)[order])
 
 
 def _cut(segments: int, horizon: int, resets: Tensor | None, device: torch.device) -> list[_Pieces]:

@@ -10,9 +10,9 @@ import copy
 import hashlib
 import itertools
 import json
-import math
 import os
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,14 +34,8 @@ SCHEMA = 1
 MAX_HEADER = 16 << 20  # bytes: JSON may take twenty times as much memory as it has characters
 _KEY = "pufferlib"  # of the JSON in the file's header
 _VALUES = "facts"  # of the values in that JSON; the first name, which files of all versions have
-_MALFORMED = (
-    LookupError,
-    TypeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-)  # raised for unexpected JSON
-
+# raised for unexpected JSON
+MALFORMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_OUTLINE = 4096  # parts of a recurrent state: a short outline must not expand without limit
 _DTYPES = {  # as a file spells them
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
@@ -135,7 +129,12 @@ def load(
             if os.fstat(file.fileno()).st_size != 8 + size + claimed:
                 raise ValueError("its size is not what its header says")
             if check is not None:
-                check(_forms(table))
+                check(
+                    {
+                        name: Form(tuple(entry["shape"]), _DTYPES[entry["dtype"]])
+                        for name, entry in table.items()
+                    }
+                )
             del table
             file.seek(0)
             data = file.read(limit)
@@ -144,18 +143,13 @@ def load(
         tensors = safetensors.torch.load(data)  # checks sizes and offsets
     except FileNotFoundError:
         raise CheckpointError(f"{one_line(path)} must exist, but does not.") from None
-    except (OSError, AttributeError, safetensors.SafetensorError, *_MALFORMED) as error:
-        raise CheckpointError(f"{one_line(path)} is not a checkpoint: {_reason(error)}") from error
+    except (OSError, safetensors.SafetensorError, *MALFORMED) as error:
+        reason = one_line(error) or type(error).__name__
+        raise CheckpointError(f"{one_line(path)} is not a checkpoint: {reason}") from error
     del data
     if checksum != _checksum(tensors, body):
         raise CheckpointError(f"{one_line(path)} is damaged: its checksum does not match.")
     return Checkpoint(tensors, values, metadata)
-
-
-def _forms(table: Mapping[str, Any]) -> dict[str, Form]:
-    return {
-        name: Form(tuple(entry["shape"]), _DTYPES[entry["dtype"]]) for name, entry in table.items()
-    }
 
 
 def _plain(value: Any) -> Any:
@@ -167,10 +161,6 @@ def _plain(value: Any) -> Any:
 
 def _header_size(data: bytes) -> int:
     return int.from_bytes(data[:8], "little")
-
-
-def _reason(error: Exception) -> str:
-    return one_line(error) or type(error).__name__
 
 
 def _checksum(tensors: Mapping[str, Tensor], body: str) -> str:
@@ -196,48 +186,33 @@ def counter(values: Mapping[str, Any], name: str) -> int:
 def number(values: Mapping[str, Any], name: str) -> float:
     """Return a value that must be a finite number."""
     value = values[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:  # an int may be too large for a float
         raise CheckpointError(f"`{name}` must be a finite number, but is {quoted(value)}.")
     return float(value)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int too large for a float
-        return False
 
 
 # ---- Modules, optimizers and recurrent states ----------------------------------------------------
 
 
-def check_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
-    """Raise unless the tensors under `prefix` fit `module` and are valid numbers for it."""
-    check_form(module, tensors, prefix)
-    found, is_statistics = under(tensors, prefix), not list(module.parameters())
-    for name in sorted(finite_names(module)):
-        given = found[name]
-        if not given.isfinite().all():
-            raise CheckpointError(f"{quoted(name)} must be finite, but is not in the file.")
-        if is_statistics and name.endswith(("count", "var")) and (given < 0).any():
-            raise CheckpointError(f"{quoted(name)} must be >= 0, but is not in the file.")
-
-
 def check_form(module: nn.Module, forms: Mapping[str, Form | Tensor], prefix: str) -> None:
     """Raise unless all under `prefix` have the names, shapes and dtypes of `module`."""
     own, found = module.state_dict(), under(forms, prefix)
+    noun = prefix.rstrip("/").replace("_", " ")
     for name in sorted({*own, *found}):
-        wanted, given = own.get(name), found.get(name)
-        if (
-            wanted is None
-            or given is None
-            or (wanted.shape, wanted.dtype) != (given.shape, given.dtype)
-        ):
-            noun = prefix.rstrip("/").replace("_", " ")
-            raise CheckpointError(
-                f"the checkpoint must fit the {noun}, but {quoted(name)} is {_described(given)} in "
-                f"the file and {_described(wanted)} in the {noun}."
-            )
+        _check_alike(noun, name, found.get(name), own.get(name))
+
+
+def _check_alike(noun: str, name: str, given: Form | Tensor | None, wanted: Tensor | None) -> None:
+    if (
+        given is None
+        or wanted is None
+        or (given.shape, given.dtype) != (wanted.shape, wanted.dtype)
+    ):
+        raise CheckpointError(
+            f"the checkpoint must fit the {noun}, but {quoted(name)} is {_described(given)} in the "
+            f"file and {_described(wanted)} in the {noun}."
+        )
 
 
 def finite_names(module: nn.Module) -> set[str]:
@@ -250,9 +225,15 @@ def finite_names(module: nn.Module) -> set[str]:
 
 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> None:
-    """Load the tensors under `prefix` into `module`, which they must fit."""
-    check_module(module, tensors, prefix)
-    module.load_state_dict(under(tensors, prefix))
+    """Load the tensors under `prefix` into `module`; raise unless they fit and are valid."""
+    check_form(module, tensors, prefix)
+    found, is_statistics = under(tensors, prefix), not list(module.parameters())
+    for name in sorted(finite_names(module)):
+        if not found[name].isfinite().all():
+            raise CheckpointError(f"{quoted(name)} must be finite, but is not in the file.")
+        if is_statistics and name.endswith(("count", "var")) and (found[name] < 0).any():
+            raise CheckpointError(f"{quoted(name)} must be >= 0, but is not in the file.")
+    module.load_state_dict(found)
 
 
 def under(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
@@ -286,12 +267,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     for key, part in under(tensors, "optimizer/").items():
         number, _, name = key.partition("/")
         index = int(number) if number.isdecimal() and len(number) < 10 else -1
-        wanted = template.get(index, {}).get(name)
-        if wanted is None or (wanted.shape, wanted.dtype) != (part.shape, part.dtype):
-            raise CheckpointError(
-                f"the checkpoint must fit the optimizer, but {quoted(key)} is {_described(part)} "
-                f"in the file and {_described(wanted)} in the optimizer."
-            )
+        _check_alike("optimizer", key, part, template.get(index, {}).get(name))
         if not part.isfinite().all():
             raise CheckpointError(f"{quoted(key)} of the optimizer must be finite, but is not.")
         if name in ("step", "exp_avg_sq") and part.min() < 0:

@@ -10,20 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib.episodes import STANDINGS, EpisodeStats, info_at, metrics_of
+from pufferlib.episodes import STANDINGS, EpisodeStats, EpisodeTracker, info_at, metrics_of
 from pufferlib.errors import UsageError
 from pufferlib.policies.acting import Actor, on_device
-from pufferlib.policies.calling import in_eval_mode
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import RecurrentState, reset_state
 from pufferlib.runs.loading import LoadedPolicy, check_spaces, norm_of
+from pufferlib.vectorization import check_vector_env
 
 if TYPE_CHECKING:
     from pufferlib.training.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
 
-@torch.no_grad()
 def evaluate_policy(
     env: VectorEnv,
     policy: nn.Module | PuffeRL,
@@ -46,79 +45,66 @@ def evaluate_policy(
     by `normalise` if given. `on_frame` gets a picture of env 0 before each step, `on_progress` the
     number of counted episodes after each.
     """
+    check_vector_env(env)
     if episodes < 1:
         raise UsageError(f"`episodes` must be at least 1, but got {episodes}.")
+    if env.batch_slots != env.num_agents:
+        raise UsageError(
+            f"`env` must hand over all {env.num_agents} slots at once, but hands over "
+            f"{env.batch_slots}. Try one without mode async and `double_buffer`."
+        )
     if isinstance(policy, LoadedPolicy):
         check_spaces(policy_spaces(env), policy.spaces, "of the policy")
     if isinstance(policy, LoadedPolicy) or not isinstance(policy, nn.Module):  # or a trainer
         policy = policy.policy
-    normalise = normalise or norm_of(policy)
-    with in_eval_mode(policy):
-        return _play(env, policy, episodes, deterministic, seed, normalise, on_frame, on_progress)
-
-
-def _play(
-    env: VectorEnv,
-    policy: nn.Module,
-    episodes: int,
-    deterministic: bool,
-    seed: int,
-    normalise: Callable[[Tensor], Tensor] | None,
-    on_frame: Callable[[NDArray[np.uint8]], None] | None,
-    on_progress: Callable[[int], None] | None,
-) -> dict[str, float]:
-    device = next(policy.parameters()).device
-    generator = torch.Generator(device).manual_seed(seed)
-    actor = Actor(policy, policy_spaces(env), device, normalise=normalise, generator=generator)
-    stats, present = EpisodeStats(), np.zeros(env.num_agents, dtype=np.bool_)
-    running, ticks = np.zeros(env.num_agents), np.zeros(env.num_agents, dtype=np.int64)
-    returns: list[float] = []
+    parameter = next(policy.parameters(), None)  # a scripted policy may have none
+    device = torch.device("cpu") if parameter is None else parameter.device
+    actor = Actor(
+        policy,
+        policy_spaces(env),
+        device,
+        normalise=normalise or norm_of(policy),
+        generator=torch.Generator(device).manual_seed(seed),
+    )
     env.seed(seed)
+    stats, tracker = EpisodeStats(), EpisodeTracker(env.num_agents)
+    present = np.zeros(env.num_agents, dtype=np.bool_)
+    returns: list[float] = []
     env.reset()
     batch = env.recv()
     each, more = divmod(episodes, env.num_agents)
-    left = np.full(
-        env.num_agents, each
-    )  # episodes left for each slot; present slots get the extra ones
+    left = np.full(env.num_agents, each)  # episodes to play; present slots get the extra ones
     left[np.argsort(~batch.masks, kind="stable")[:more]] += 1
     state: RecurrentState = None
     fresh = np.ones(env.num_agents, dtype=np.bool_)  # slots whose recurrent state is to be zeroed
-    while left[present].any() or not present.any():  # an absent slot plays no episodes
-        if on_frame is not None:
-            picture = env.render(0)
-            if picture is not None:
-                on_frame(picture)
-        masks = None if env.action_masks is None else on_device(env.action_masks, device)
-        here = batch.masks.copy()
-        present |= here
-        ticks += here
-        decision = actor.act(
-            actor.observe(batch.observations),
-            state,
-            action_masks=masks,
-            deterministic=deterministic,
-        )
-        env.send(decision.env_actions.cpu().numpy())
-        batch = env.recv()
-        running += batch.rewards
-        ended = batch.terminals | batch.truncations
-        fresh = ended | (
-            fresh & ~here
-        )  # an agent that left at an end returns with a state of zeros
-        state = decision.state
-        if fresh.any():
-            state = reset_state(state, torch.from_numpy(fresh).to(device))
-        if ended.any():
-            counted = np.flatnonzero(ended & (left > 0)).tolist()
-            for slot in counted:
-                stats.add(running[slot], ticks[slot])
-                for name, value in metrics_of(info_at(batch.infos, slot)).items():
-                    stats.add_metric(name, value)
-            returns.extend(running[counted])
-            left[counted] -= 1
-            running[ended], ticks[ended] = 0, 0
-        if on_progress is not None:
-            on_progress(stats.episodes)
+    with actor.acting():
+        while left[present].any() or not present.any():  # an absent slot plays no episodes
+            if on_frame is not None:
+                picture = env.render(0)
+                if picture is not None:
+                    on_frame(picture)
+            masks = None if env.action_masks is None else on_device(env.action_masks, device)
+            here = batch.masks.copy()
+            present |= here
+            seen = actor.observe(batch.observations)
+            decision = actor.act(seen, state, action_masks=masks, deterministic=deterministic)
+            env.send(decision.env_actions.cpu().numpy())
+            batch = env.recv()
+            ended = batch.terminals | batch.truncations
+            # an agent that left at an end returns with a state of zeros
+            fresh = ended | (fresh & ~here)
+            state = decision.state
+            if fresh.any():
+                state = reset_state(state, torch.from_numpy(fresh).to(device))
+            for slot, info in tracker.step(batch.rewards, ended, here).items():
+                if left[slot] > 0:
+                    left[slot] -= 1
+                    returns.append(info["episode"]["r"])
+                    stats.add(info["episode"]["r"], info["episode"]["l"])
+                    for name, value in metrics_of(info_at(batch.infos, slot)).items():
+                        stats.add_metric(name, value)
+            if on_progress is not None:
+                on_progress(stats.episodes)
     last = env.drain_metrics()
     standings = {name: last[name] for name in STANDINGS if name in last}
     return {**stats.means(), **standings, "std_reward": float(np.std(returns))}

@@ -21,27 +21,21 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pufferlib.closing import Closing
 from pufferlib.config import Config
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
 from pufferlib.files import link_atomically, read_regular, remove_unfinished, write_atomically
 
+if TYPE_CHECKING:
+    from pufferlib.training.trainer import PuffeRL
+
 CONFIG, LOG, LATEST, BEST = "config.json", "metrics.jsonl", "latest.safetensors", "best.safetensors"
 LAUNCH = ".launch"  # holds the id of the torchrun launch that started the run
 _NUMBERED = re.compile(r"iteration-(\d{6,})\.safetensors")
 _SCORES = ("env/elo", "env/perf", "mean_reward")  # the first that a log has is the score
 _MAX_CONFIG = 1 << 20  # bytes of a config.json
-
-
-class Saves(Protocol):
-    """The part of a trainer that a run needs."""
-
-    @property
-    def iteration(self) -> int: ...
-
-    def save_checkpoint(self, path: str | Path, metadata: Any = None) -> None: ...
 
 
 class Run(Closing):
@@ -90,7 +84,7 @@ class Run(Closing):
 
     # ---- Checkpoints -----------------------------------------------------------------------------
 
-    def save(self, trainer: Saves, log: Mapping[str, float], settled: bool = True) -> None:
+    def save(self, trainer: PuffeRL, log: Mapping[str, float], settled: bool = True) -> None:
         """Save the trainer; `log` holds the metrics of its last iteration.
 
         Until the scores are `settled` they are not compared, and the latest checkpoint is the best.
@@ -112,7 +106,10 @@ class Run(Closing):
                 self.best_score = score
             if path != self.latest:
                 link_atomically(path, self.latest)
-            self._remove_old(trainer.iteration)
+            # old ones beyond `keep`; later ones belong to another branch
+            past = [other for other in self.numbered() if _number(other) <= trainer.iteration]
+            for old in past[self.keep :]:
+                old.unlink(missing_ok=True)
         except OSError as error:
             raise CheckpointError(
                 f"cannot write to {one_line(self.folder)}: {error.strerror or error}"
@@ -123,12 +120,6 @@ class Run(Closing):
         keys = _SCORES if self.metric == "auto" else (self.metric,)
         value = next((log[key] for key in keys if key in log), math.nan)
         return float(value) if math.isfinite(value) else None
-
-    def _remove_old(self, iteration: int) -> None:
-        """Remove old numbered checkpoints beyond `keep`; later ones belong to another branch."""
-        past = [path for path in self.numbered() if _number(path) <= iteration]
-        for path in past[self.keep :]:
-            path.unlink(missing_ok=True)
 
     def numbered(self) -> list[Path]:
         """Return the numbered checkpoints, the newest first."""
@@ -252,6 +243,20 @@ def find(word: str, base: Path) -> Found | None:
     if os.path.isdir(base / word):
         return Found(Run(base / word), None)
     return None
+
+
+def find_checkpoint(word: str, base: Path, label: str) -> tuple[Run, Path]:
+    """Return the run and the checkpoint that `word` names; a folder means its latest one.
+
+    Without one, the UsageError names the option `label`.
+    """
+    found = find(word, base)
+    if found is None:
+        raise UsageError(
+            f"`{label}` must be a checkpoint, the folder of a run or a run in {base}, but got "
+            f"{quoted(Path(word))}."
+        )
+    return found.run, found.checkpoint or found.run.latest
 
 
 def newest(base: Path, name: str, with_checkpoint: bool = True) -> Run:

@@ -140,18 +140,8 @@ def load(
     a policy of your own, pass an instance of its class as `policy`: nothing that the file names is
     imported or executed. A CheckpointError describes what does not fit.
     """
-    path = _checkpoint_path(path_or_run, Path(run_dir))
+    _, path = runs.find_checkpoint(str(path_or_run), Path(run_dir), "path_or_run")
     return restored(checkpoint.load(path), path, policy, device)
-
-
-def _checkpoint_path(path_or_run: str | Path, base: Path) -> Path:
-    found = runs.find(str(path_or_run), base)
-    if found is None:
-        raise UsageError(
-            f"`path_or_run` must be a checkpoint, the folder of a run or a run in {base}, but got "
-            f"{quoted(Path(path_or_run))}."
-        )
-    return found.checkpoint or found.run.latest
 
 
 def restored(
@@ -176,14 +166,7 @@ def restored(
         if checkpoint.under(saved.tensors, "observation_norm/"):
             norm = ObservationNorm(spaces.observation, torch.device(device))
             checkpoint.restore_module(norm, saved.tensors, "observation_norm/")
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except checkpoint.MALFORMED as error:
         raise CheckpointError(
             f"{one_line(path)} must describe a policy, but does not: {type(error).__name__}: "
             f"{one_line(error)}"

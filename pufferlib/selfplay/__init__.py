@@ -11,19 +11,6 @@ resume nor on the number of processes.
 """
 
 from pufferlib.selfplay.env import SelfPlay, check_sides
-from pufferlib.selfplay.pool import RATING_STEP, START_RATING, Member, Normalise, Pool, Result
 from pufferlib.selfplay.setup import against_past, as_self_play, self_play_of
 
-__all__ = [
-    "RATING_STEP",
-    "START_RATING",
-    "Member",
-    "Normalise",
-    "Pool",
-    "Result",
-    "SelfPlay",
-    "against_past",
-    "as_self_play",
-    "check_sides",
-    "self_play_of",
-]
+__all__ = ["SelfPlay", "against_past", "as_self_play", "check_sides", "self_play_of"]

@@ -53,6 +53,8 @@ class SelfPlay(VectorEnv):
     (a draw counts half) and `pool_size`. The side with the higher sum of rewards wins.
     """
 
+    _owns_rows = True
+
     def __init__(
         self,
         env: VectorEnv,
@@ -70,7 +72,7 @@ class SelfPlay(VectorEnv):
         if not 0 <= latest_share <= 1:
             raise UsageError(f"`latest_share` must be between 0 and 1, but got {latest_share}.")
         self._inner = env
-        self.name, self.backend = env.name, env.backend
+        self.name, self.is_from_make, self.backend = env.name, env.is_from_make, env.backend
         self.num_envs, self.num_workers = env.num_envs, env.num_workers
         self.agents_per_env = env.agents_per_env // 2
         self.agent_cycle = env.agents_per_env  # slot n is agent n % agent_cycle of its env
@@ -101,8 +103,8 @@ class SelfPlay(VectorEnv):
         policy = unwrapped(policy)
         self._latest = Member(policy, self.pool.rating, iteration, normalise)
         self._move_to(policy)
-        newest = self.pool.newest
-        if newest is None or iteration >= newest + self._interval:
+        past = self.pool.members
+        if not past or iteration >= past[-1].iteration + self._interval:
             self.pool.settle(self.world)
             dropped = self.pool.add(self._latest)
             if dropped is not None:
@@ -204,13 +206,6 @@ class SelfPlay(VectorEnv):
         rows[own], rows[other] = actions.reshape(shape), theirs.reshape(shape)
         return rows
 
-    def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Any:
-        return self._batch_of(infos)
-
-    def _note_reset(self, observations: Any) -> None:
-        self._next_seed = None
-        self._ready, self._sent, self._received = True, False, False
-
     # ---- Finished games --------------------------------------------------------------------------
 
     def _count_games(self, present: NDArray[np.bool_]) -> dict[int, dict[str, float]]:
@@ -283,13 +278,8 @@ class SelfPlay(VectorEnv):
         The pool must be the same as then. The recurrent state of the opponents is zeroed.
         """
         self._begin("restore")
-        rows, kind = np.atleast_2d(np.asarray(state)), self._games.records.dtype
-        wanted = self.num_envs if env is None else 1
-        if rows.dtype != np.uint8 or len(rows) != wanted or rows.shape[1] <= kind.itemsize:
-            raise UsageError(
-                f"`state` must be {wanted} rows of bytes from `snapshot`, but got {rows.dtype} of "
-                f"shape {rows.shape}."
-            )
+        kind = self._games.records.dtype
+        rows = self._state_rows(state, env, above=kind.itemsize)
         games = np.ascontiguousarray(rows[:, -kind.itemsize :]).view(kind)[:, 0]
         check_games(games, len(self.pool.members))
         self._inner.restore(rows[:, : -kind.itemsize], env)
@@ -303,7 +293,7 @@ class SelfPlay(VectorEnv):
             self._begin_counting()
         self._opponents.reset(np.repeat(chosen, self.agents_per_env))
         self._take_rows()
-        self._ready, self._sent, self._received = True, False, False
+        self._start_over()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a checkpoint besides `snapshot`; all processes must call this."""

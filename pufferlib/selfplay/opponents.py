@@ -16,8 +16,14 @@ from pufferlib.errors import CheckpointError
 from pufferlib.policies.acting import decide
 from pufferlib.policies.calling import policy_step
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.outputs import PolicyOutput
-from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
+from pufferlib.policies.outputs import PolicyOutput, join_outputs
+from pufferlib.policies.recurrent import (
+    RecurrentState,
+    join_states,
+    map_state,
+    reset_state,
+    tensors_of,
+)
 from pufferlib.policies.squash import Squash
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay.pool import Member
@@ -72,10 +78,12 @@ class Opponents:
             shown = seen[span] if member.normalise is None else member.normalise(seen[span])
             state = map_state(lambda part: part[span], before)  # noqa: B023 - used at once
             outputs.append(policy_step(member.policy, shown, state, self._spaces, agents[span]))
-        self.state = _joined_states([output.state for output in outputs], back)
+        after = join_states([output.state for output in outputs])
+        self.state = map_state(lambda part: part[back], after)
         masks = None if legal is None else torch.from_numpy(legal).to(device)
         if all(_is_plain(output) for output in outputs):
-            return self._decide(_joined_outputs(outputs, back), masks).cpu().numpy()
+            joined = join_outputs(outputs, lambda parts: torch.cat(parts)[back])
+            return self._decide(joined, masks).cpu().numpy()
         decided = [
             self._decide(output, None if masks is None else masks[rows[span]])
             for output, span in zip(outputs, spans, strict=True)
@@ -109,22 +117,3 @@ class Opponents:
 def _is_plain(output: PolicyOutput) -> bool:
     """Return whether an output can be concatenated with others."""
     return output.distribution is None and all(isinstance(t, Squash) for t in output.transforms)
-
-
-def _joined_outputs(outputs: list[PolicyOutput], back: Tensor) -> PolicyOutput:
-    """Return the outputs of all opponents as one, in the order of the slots."""
-    value, logits, mean, std = (
-        None if parts[0] is None else torch.cat(parts)[back]
-        for parts in zip(*(output[:4] for output in outputs), strict=True)
-    )
-    assert value is not None
-    return PolicyOutput(value, logits, mean, std, transforms=outputs[0].transforms)
-
-
-def _joined_states(states: list[RecurrentState], back: Tensor) -> RecurrentState:
-    """Return the recurrent states of all opponents as one, in the order of the slots."""
-    if states[0] is None:
-        return None
-    columns = zip(*map(tensors_of, states), strict=True)
-    joined = iter([torch.cat(column)[back] for column in columns])
-    return map_state(lambda _: next(joined), states[0])

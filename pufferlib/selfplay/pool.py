@@ -77,11 +77,6 @@ class Pool:
 
     # ---- Members ---------------------------------------------------------------------------------
 
-    @property
-    def newest(self) -> int | None:
-        """The iteration of the newest member."""
-        return self.members[-1].iteration if self.members else None
-
     def add(self, member: Member) -> int | None:
         """Add a copy of `member` with the rating of the learner; return the number dropped, if any.
 

@@ -70,9 +70,9 @@ def against_past(
             rated=False,
         )
         own.load_pool(tensors, {**values, "seed": seed}, policy, normalise)
-    except UsageError:
+    except UsageError:  # a ValueError too, but about the env
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except checkpoint.MALFORMED as error:
         reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise CheckpointError(
             f"the checkpoint has an invalid pool of past policies: {reason}"

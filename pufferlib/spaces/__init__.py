@@ -8,6 +8,7 @@ from pufferlib.spaces.actions import (
     action_batch_shape,
     action_reader,
     action_values,
+    batch_reader,
     flatten_action,
     rows_from_values,
     unflatten_action,
@@ -16,22 +17,26 @@ from pufferlib.spaces.building import largest_space, make_discrete, make_multi_d
 from pufferlib.spaces.layouts import (
     ActionLayout,
     Leaf,
+    MisfitError,
     ObservationLayout,
     action_layout,
+    cast,
     observation_layout,
 )
 from pufferlib.spaces.observations import (
     ObservationChecks,
+    batch_writer,
     flatten_observation,
     observation_writer,
     unflatten_observation,
 )
 from pufferlib.spaces.serialization import space_from_json, space_to_json
-from pufferlib.spaces.trees import Path, Space, brief, spell_path
+from pufferlib.spaces.trees import Path, Space, brief, rebuilt, spell_path
 
 __all__ = [
     "ActionLayout",
     "Leaf",
+    "MisfitError",
     "ObservationChecks",
     "ObservationLayout",
     "Path",
@@ -40,7 +45,10 @@ __all__ = [
     "action_layout",
     "action_reader",
     "action_values",
+    "batch_reader",
+    "batch_writer",
     "brief",
+    "cast",
     "flatten_action",
     "flatten_observation",
     "largest_space",
@@ -49,6 +57,7 @@ __all__ = [
     "make_space",
     "observation_layout",
     "observation_writer",
+    "rebuilt",
     "rows_from_values",
     "space_from_json",
     "space_to_json",

@@ -100,16 +100,33 @@ def action_reader(layout: ActionLayout, row: NDArray[Any]) -> Callable[[], Any]:
 
         return read_index
 
-    read = _node_reader(layout, layout.space, iter(layout.leaves), row)
+    return _checked_reader(layout, row, row[np.newaxis])
+
+
+def batch_reader(layout: ActionLayout, rows: NDArray[Any]) -> Callable[[], Any]:
+    """Return a function that reads the actions now in `rows` [n, *shape], as one batch.
+
+    The batch is a value of the space whose leaves are `[n, *leaf.shape]`, otherwise as
+    `unflatten_action` returns it; the leaves are copies. It raises UsageError for an index that is
+    not a choice of the space.
+    """
+    return _checked_reader(layout, rows, rows)
+
+
+def _checked_reader(
+    layout: ActionLayout, rows: NDArray[Any], batch: NDArray[Any]
+) -> Callable[[], Any]:
+    """Return a function that reads `rows`, once the indices in them, `batch`, are checked."""
+    read = _node_reader(layout, layout.space, iter(layout.leaves), rows)
     if not layout.nvec:
         return read
-    indices = layout.split(row[np.newaxis])[0][0].view(np.uint32)  # negative ones become huge
+    indices = layout.split(batch)[0].view(np.uint32)  # negative ones become huge
     numbers = np.array(layout.nvec, dtype=np.uint32)
 
     def read_checked() -> Any:
         if (indices >= numbers).any():
-            component = int(np.flatnonzero(indices >= numbers)[0])
-            raise _invalid_index(layout, component, int(indices.view(np.int32)[component]))
+            slot, component = np.argwhere(indices >= numbers)[0].tolist()
+            raise _invalid_index(layout, component, int(indices.view(np.int32)[slot, component]))
         return read()
 
     return read_checked
@@ -138,31 +155,24 @@ def _node_reader(
 
 
 def _leaf_reader(leaf: Leaf, part: NDArray[Any]) -> Callable[[], Any]:
-    dtype = dtype_of(leaf.space)
-    if leaf.kind == "discrete":
+    dtype, low, high = dtype_of(leaf.space), leaf.lowest, leaf.highest
+    if leaf.kind == "discrete" and part.ndim == 0:
         start, item = leaf.starts[0], part.item
         return lambda: item() + start
     if leaf.kind != "box":
-        return lambda: (part + leaf.lowest).astype(dtype)
+        return lambda: (part + low).astype(dtype)
     if dtype.kind == "f":
-        return lambda: _clipped(part.astype(dtype), leaf)
-    return lambda: _nearest_integers(part, leaf.lowest, leaf.highest)
+        return lambda: np.minimum(np.maximum(part.astype(dtype), low), high)  # nan stays nan
+    return lambda: _nearest_integers(part, low, high)
 
 
 def _invalid_index(layout: ActionLayout, component: int, index: int) -> UsageError:
     where = f" (component {component})" if layout.num_discrete > 1 else ""
+    start = layout.starts[component]
+    last = start + layout.nvec[component] - 1
     return UsageError(
-        f"`actions`{where} must be an index in 0..{layout.nvec[component] - 1} "
-        f"for {layout.space}, but got {index}."
+        f"`actions`{where} must be in {start}..{last} for {layout.space}, but got {start + index}."
     )
-
-
-def _clipped(reals: NDArray[Any], leaf: Leaf) -> NDArray[Any]:
-    """Clip to the leaf's bounds, in place; nan stays nan."""
-    if leaf.is_bounded:
-        np.maximum(reals, leaf.lowest, out=reals)
-        np.minimum(reals, leaf.highest, out=reals)
-    return reals
 
 
 def _nearest_integers(

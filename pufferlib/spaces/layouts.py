@@ -67,11 +67,6 @@ class Leaf:
         last = [start + n - 1 for start, n in zip(self.starts, self.nvec, strict=True)]
         return np.array(last, dtype=np.int64).reshape(self.shape)
 
-    @cached_property
-    def is_bounded(self) -> bool:
-        """Whether any component has a lowest or highest value."""
-        return bool(np.isfinite(self.lowest).any() or np.isfinite(self.highest).any())
-
     @property
     def is_image(self) -> bool:
         """Whether it has three axes of which two are at least 5 long, as pictures do."""
@@ -170,6 +165,11 @@ class ActionLayout(_Layout):
         not used in this step.
         """
         return sum(self.nvec) or min(1, self.num_continuous)
+
+    @cached_property
+    def firsts(self) -> NDArray[np.intp]:
+        """Where the flags of each discrete component begin in a mask."""
+        return np.cumsum((0, *self.nvec))[:-1]
 
     def split(self, actions: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the indices `[..., num_discrete]` and reals `[..., num_continuous]` as views."""
@@ -284,32 +284,51 @@ def _round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
+class MisfitError(Exception):
+    """A value does not fit: the message says what it must be, and what was given."""
+
+    def __init__(self, wanted: str, given: str) -> None:
+        super().__init__(f"must be {wanted}, but got {given}.")
+
+
+def cast(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], kinds: str = "") -> NDArray[Any]:
+    """Return `value` as an array of `shape` and `dtype`, or raise a MisfitError.
+
+    No cast loses more than the precision of a float. `kinds` are the kinds of dtype that may be
+    given: for an integer only integers, unless stated otherwise.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a ragged list
+        raise MisfitError(f"an array of shape {shape}", brief(value)) from None
+    if array.shape != shape:
+        given = f"shape {array.shape}" if array.dtype.kind != "O" else brief(value)
+        raise MisfitError(f"of shape {shape}", given)
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in (kinds or ("biuf" if dtype.kind == "f" else "biu")):
+        raise MisfitError(f"of dtype {dtype}", f"{array.dtype}: {brief(array)}")
+    with np.errstate(invalid="ignore"):
+        out = array.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(out, array):
+        raise MisfitError(f"within the range of {dtype}", brief(array))
+    return out
+
+
 def fitted(
     leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun, leading: tuple[int, ...] = ()
 ) -> NDArray[Any]:
-    """Return `value` as an array `[*leading, *leaf.shape]` of `dtype`, or raise what does not fit.
+    """Return `value` as an array `[*leading, *leaf.shape]` of `dtype`; raise if it does not fit.
 
     An action may be a number where the leaf has one component.
     """
     shape = leading + leaf.shape
+    if noun == "action" and leaf.size == 1 and np.shape(value) in (leading, (*leading, 1)):
+        value = np.reshape(value, shape)
     try:
-        array = np.asarray(value)
-    except ValueError as error:  # a ragged list
-        wanted = f"an array of shape {shape}"
-        raise misfit(noun, leaf.path, wanted, brief(value)) from error
-    if noun == "action" and leaf.size == 1 and array.shape in (leading, (*leading, 1)):
-        array = array.reshape(shape)
-    if array.shape != shape:
-        given = f"shape {array.shape}" if array.dtype.kind != "O" else brief(value)
-        raise misfit(noun, leaf.path, f"of shape {shape}", given)
-    if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
-        given = f"{array.dtype}: {brief(array)}"
-        raise misfit(noun, leaf.path, f"of dtype {dtype}", given)
-    if leaf.kind != "box" and ((array < leaf.lowest) | (array > leaf.highest)).any():
-        raise misfit(noun, leaf.path, f"a value of {leaf.space}", brief(array))
-    if array.dtype == dtype:
-        return array
-    cast = array.astype(dtype)
-    if leaf.kind == "box" and dtype.kind != "f" and not np.array_equal(cast, array):
-        raise misfit(noun, leaf.path, f"within the range of {dtype}", brief(array))
-    return cast
+        array = cast(value, shape, dtype)
+        if leaf.kind != "box" and ((array < leaf.lowest) | (array > leaf.highest)).any():
+            raise MisfitError(f"a value of {leaf.space}", brief(np.asarray(value)))
+    except MisfitError as error:
+        raise misfit(noun, leaf.path, str(error)) from None
+    return array

@@ -24,6 +24,7 @@ from pufferlib.spaces.trees import (
     check_form,
     children_of,
     is_structured,
+    parts,
     rebuilt,
     spell_path,
 )
@@ -43,6 +44,25 @@ def observation_writer(layout: ObservationLayout, out_row: NDArray[Any]) -> Call
     that loses more than the precision of a float; the bounds of a Box are not checked.
     """
     return _node_writer(layout, layout.space, (), iter(layout.leaves), out_row)
+
+
+def batch_writer(
+    layout: ObservationLayout, rows: NDArray[Any]
+) -> Callable[[Any, slice | NDArray[np.int64]], None]:
+    """Return a function that writes a batch of observations into some of `rows` [slots, *shape].
+
+    Leaves of the batch are `[n, *leaf.shape]`, for n slots in order. It raises EnvError as
+    `observation_writer` does.
+    """
+    views = [layout.view(rows, leaf) for leaf in layout.leaves]
+
+    def write(batch: Any, slots: slice | NDArray[np.int64]) -> None:
+        count = slots.stop - slots.start if isinstance(slots, slice) else len(slots)
+        given = parts(layout.space, batch, "observation")
+        for leaf, view, part in zip(layout.leaves, views, given, strict=True):
+            view[slots] = fitted(leaf, part, view.dtype, "observation", (count,))
+
+    return write
 
 
 def unflatten_observation(layout: ObservationLayout, rows: NDArray[Any]) -> Any:
@@ -91,58 +111,37 @@ def _node_writer(
 def _leaf_writer(leaf: Leaf, part: NDArray[Any]) -> Callable[[Any], None]:
     """Return a function that copies a value which fits as it is, and else what `fitted` returns."""
     array_type, dtype, shape = np.ndarray, part.dtype, leaf.shape
-    takes_floats = dtype.kind == "f"
+    takes_floats, is_box = dtype.kind == "f", leaf.kind == "box"
+    is_bytes = leaf.kind == "multi_binary" and dtype.itemsize == 1
     any_true = np.logical_or.reduce
     lowest, highest = leaf.lowest, leaf.highest
 
-    def write_fitted(value: Any) -> None:
-        part[...] = fitted(leaf, value, dtype, "observation")
+    def is_outside(value: NDArray[Any]) -> bool:
+        if is_bytes:  # faster than two comparisons
+            return bool(value.tobytes().translate(None, b"\0\1"))
+        return bool(any_true((value < lowest) | (value > highest), axis=None))
 
-    def write_box(value: Any) -> None:
+    def write_array(value: Any) -> None:
         if (
             type(value) is array_type
             and (value.dtype is dtype or (takes_floats and value.dtype.kind == "f"))
             and value.shape == shape
+            and (is_box or not is_outside(value))
         ):
             part[...] = value
         else:
-            write_fitted(value)
+            part[...] = fitted(leaf, value, dtype, "observation")
 
     def write_index(value: Any) -> None:
         if type(value) in _INTEGERS and lowest <= value <= highest:
             part[()] = value
         else:
-            write_fitted(value)
+            part[()] = fitted(leaf, value, dtype, "observation")
 
-    def write_flags(value: Any) -> None:
-        if (
-            type(value) is array_type
-            and value.dtype is dtype
-            and value.shape == shape
-            and not value.tobytes().translate(None, b"\0\1")  # faster than two comparisons
-        ):
-            part[...] = value
-        else:
-            write_fitted(value)
-
-    def write_indices(value: Any) -> None:
-        if (
-            type(value) is array_type
-            and value.dtype is dtype
-            and value.shape == shape
-            and not any_true((value < lowest) | (value > highest), axis=None)
-        ):
-            part[...] = value
-        else:
-            write_fitted(value)
-
-    if leaf.kind == "box":
-        return write_box
-    if leaf.kind == "discrete":
-        lowest, highest = lowest.item(), highest.item()
-        return write_index
-    is_bytes = leaf.kind == "multi_binary" and dtype.itemsize == 1
-    return write_flags if is_bytes else write_indices
+    if leaf.kind != "discrete":
+        return write_array
+    lowest, highest = lowest.item(), highest.item()
+    return write_index
 
 
 class ObservationChecks:

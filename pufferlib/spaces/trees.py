@@ -44,7 +44,7 @@ def check_form(space: Space, value: Any, noun: Noun, path: Path) -> None:
         wanted = f"a tuple of {len(keys)}"
     if not matches:
         given = f"the keys {list(value)}" if isinstance(value, Mapping) else brief(value)
-        raise misfit(noun, path, wanted, given)
+        raise misfit(noun, path, f"must be {wanted}, but got {given}.")
 
 
 def rebuilt(space: Space, parts: Iterator[Any]) -> Any:
@@ -68,10 +68,10 @@ def children_of(space: Space) -> list[tuple[Any, Space]]:
     return list(enumerate(space.spaces))
 
 
-def misfit(noun: Noun, path: Path, wanted: str, given: str) -> EnvError | UsageError:
+def misfit(noun: Noun, path: Path, what: str) -> EnvError | UsageError:
     """Return the error for the part of an observation or action at `path`."""
-    message = f"`{spell_path(noun, path)}` must be {wanted}, but got {given}."
-    return EnvError(message) if noun == "observation" else UsageError(message)
+    kind = EnvError if noun == "observation" else UsageError
+    return kind(f"`{spell_path(noun, path)}` {what}")
 
 
 def spell_path(noun: str, path: Path) -> str:

@@ -10,7 +10,7 @@ ratio needs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from torch import Tensor
 
 from pufferlib.config import BatchShape
 from pufferlib.policies.acting import Actor, on_device
-from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
-from pufferlib.training.rollout import Carry, Cells, Rollout, Scan, Steps, Targets
+from pufferlib.training.ppo import Steps, Targets
+from pufferlib.training.rollout import Carry, Cells, Rollout, RolloutSizes, Scan
 
 if TYPE_CHECKING:
     from pufferlib.training.profiling import Profiler
     from pufferlib.vectorization import Batch, VectorEnv
 
+Slots: TypeAlias = slice | NDArray[np.int64]  # of a batch
 _PARTS = ("observations", "actions", "logprobs", "values", "rewards", "final_values")
 _FLAGS = ("terminals", "truncations", "resets", "masks")
 
@@ -37,17 +38,10 @@ class AsyncRollout(Rollout):
     Training sees it as one stretch of as many slots as it has segments.
     """
 
-    def __init__(
-        self,
-        shape: BatchShape,
-        num_slots: int,
-        spaces: PolicySpaces,
-        device: torch.device,
-        has_action_masks: bool,
-    ) -> None:
-        super().__init__(shape, shape.segments, spaces, device, has_action_masks)
-        staged = BatchShape(num_slots, shape.horizon, 1)
-        self.stage = Rollout(staged, num_slots, spaces, device, has_action_masks)
+    def __init__(self, sizes: RolloutSizes) -> None:
+        shape, num_slots, _, device, _ = sizes
+        super().__init__(sizes._replace(num_slots=shape.segments))
+        self.stage = Rollout(sizes._replace(shape=BatchShape(num_slots, shape.horizon, 1)))
         self.slots = torch.zeros(shape.segments, dtype=torch.long, device=device)
         self.filled = 0  # segments of this rollout so far
         self.steps: NDArray[np.int64] = np.zeros(num_slots, dtype=np.int64)  # of each stage row
@@ -59,14 +53,14 @@ class AsyncRollout(Rollout):
 
     def in_time(self) -> Iterator[Steps]:
         for segments, slots in self._waves():
-            yield self._steps_of(segments, slots, None)
+            yield self._steps_of(segments, slots)
 
     def scan_back(self, scan: Scan, ratios: Tensor | None = None) -> Targets:
         targets = Targets(torch.zeros_like(self.values), torch.zeros_like(self.values))
         following = torch.zeros(len(self.stage.values), device=self.values.device)
         for segments, slots in reversed(self._waves()):
-            steps, after = self._steps_of(segments, slots, ratios), following[slots]
-            found, following[slots] = scan(steps, self.bootstrap[segments], after)
+            steps = self._steps_of(segments, slots, ratios)
+            found, following[slots] = scan(steps, self.bootstrap[segments], following[slots])
             targets.advantages[segments], targets.returns[segments] = found
         return targets
 
@@ -85,17 +79,8 @@ class AsyncRollout(Rollout):
         segments = [torch.tensor(wave, device=self.slots.device) for wave in waves]
         return [(rows, self.slots[rows]) for rows in segments]
 
-    def _steps_of(self, segments: Tensor, slots: Tensor, ratios: Tensor | None) -> Steps:
-        return Steps(
-            self.rewards[segments],
-            self.values[segments],
-            self.terminals[segments],
-            self.truncations[segments],
-            self.final_values[segments],
-            None if self.all_present else self.masks[segments],
-            None if ratios is None else ratios[segments],
-            slots,
-        )
+    def _steps_of(self, segments: Tensor, slots: Tensor, ratios: Tensor | None = None) -> Steps:
+        return self._steps(lambda part: part[segments], ratios, slots)
 
     def keep(self, rows: Tensor, bootstrap: Tensor) -> None:
         """Move whole segments from the stage; `bootstrap` are the values that follow them."""
@@ -109,10 +94,7 @@ class AsyncRollout(Rollout):
         self.slots[into] = rows
         self.agent_ids[into] = stage.agent_ids[rows]
         state = map_state(lambda part: part[rows], stage.states[0])
-        if state is not None and self.states[0] is None:
-            self.states[0] = map_state(
-                lambda part: part.new_zeros(self.num_slots, *part.shape[1:]), state
-            )
+        self.states[0] = _started(self.states[0], state, self.num_slots)
         _write(self.states[0], into, state)
         self.filled = into.stop
 
@@ -162,7 +144,7 @@ def collect_async(
         _record_outcome(env, actor, rollout, batch, state, resets, profiler)
 
 
-def _move_complete(rollout: AsyncRollout, slots: Any, bootstrap: Tensor) -> None:
+def _move_complete(rollout: AsyncRollout, slots: Slots, bootstrap: Tensor) -> None:
     """Move the complete segments of a batch to the rollout, as far as there is room."""
     numbers = _numbers(slots)
     complete = np.flatnonzero(rollout.steps[numbers] == rollout.horizon)
@@ -189,7 +171,7 @@ def _record_outcome(
     acted = rollout.has_acted[numbers]  # false the first time that a slot is seen after a reset
     if not acted.any():
         return
-    answered: Any = batch.slots
+    answered: Slots = batch.slots
     if not acted.all():
         answered, kept = numbers[acted], np.flatnonzero(acted)
         batch = batch._replace(
@@ -220,7 +202,7 @@ def _record_outcome(
     rollout.steps[numbers] += 1
 
 
-def _cells(rollout: AsyncRollout, slots: Any, device: torch.device) -> Cells:
+def _cells(rollout: AsyncRollout, slots: Slots, device: torch.device) -> Cells:
     """Return (rows, columns) of the stage for the present step of each slot."""
     steps = rollout.steps[slots]
     first = int(steps[0])
@@ -230,11 +212,8 @@ def _cells(rollout: AsyncRollout, slots: Any, device: torch.device) -> Cells:
     return rows, torch.from_numpy(steps).to(device)
 
 
-def _numbers(slots: Any) -> NDArray[np.int64]:
-    if isinstance(slots, slice):
-        return np.arange(slots.start, slots.stop)
-    numbers: NDArray[np.int64] = slots
-    return numbers
+def _numbers(slots: Slots) -> NDArray[np.int64]:
+    return np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
 
 
 def _started(state: RecurrentState, example: RecurrentState, num_slots: int) -> RecurrentState:
@@ -245,7 +224,7 @@ def _started(state: RecurrentState, example: RecurrentState, num_slots: int) -> 
 
 
 def _note_starts(
-    stage: Rollout, state: RecurrentState, slots: Any, steps: NDArray[np.int64]
+    stage: Rollout, state: RecurrentState, slots: Slots, steps: NDArray[np.int64]
 ) -> None:
     """Keep the recurrent state before the segments that begin now."""
     numbers = _numbers(slots)
@@ -257,7 +236,7 @@ def _note_starts(
         _write(stage.states[0], rows, map_state(lambda part: part[rows], state))
 
 
-def _write(state: RecurrentState, rows: Any, values: RecurrentState) -> None:
+def _write(state: RecurrentState, rows: slice | Tensor, values: RecurrentState) -> None:
     """Write rows of a recurrent state of any form, in place."""
     for target, source in zip(tensors_of(state), tensors_of(values), strict=True):
         target[rows] = source

@@ -43,7 +43,7 @@ class Schedule(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What an engine is made of; the trainer owns all of it."""
+    """The parts of a run that an engine uses; the trainer owns them."""
 
     policy: nn.Module
     spaces: PolicySpaces

@@ -6,7 +6,8 @@ gets its own part, which may be empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from pufferlib.config import BatchShape
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.policies.recurrent import RecurrentState, map_state
-from pufferlib.training.ppo import moments_of
+from pufferlib.training.ppo import Targets, moments_of
 from pufferlib.training.rollout import Rollout
 
 
@@ -45,121 +46,83 @@ class Minibatch(NamedTuple):
 
     def split(self, parts: int) -> list[Minibatch]:
         """Return the minibatch in at most `parts` pieces, as equal as whole segments allow."""
-        pieces: list[Minibatch] = []
-        if not len(self.actions):
-            return pieces
-        for rows in torch.arange(len(self.actions)).tensor_split(min(parts, len(self.actions))):
-            first, last = int(rows[0]), int(rows[-1]) + 1
-
-            def cut(part: Tensor, first: int = first, last: int = last) -> Tensor:
-                return part[first:last]
-
-            pieces.append(Minibatch(*(map_state(cut, part) for part in self)))
-        return pieces
+        count = len(self.actions)
+        rows = torch.arange(count).tensor_split(min(parts, count)) if count else ()
+        cuts = [itemgetter(slice(int(part[0]), int(part[-1]) + 1)) for part in rows]
+        return [Minibatch(*(map_state(cut, part) for part in self)) for cut in cuts]
 
 
-def shuffled_units(segments: int, shape: BatchShape, generator: torch.Generator) -> Tensor:
-    """Return the numbers of all segments, or of all their steps, in random order."""
-    per_segment = shape.horizon if shape.by_step else 1
-    return torch.randperm(segments * per_segment, generator=generator)
+class Share(NamedTuple):
+    """This process's part of a minibatch, before its steps are taken from the rollout."""
+
+    units: Tensor  # numbers of segments or steps
+    weights: Tensor | None  # of each unit, if some are preferred
+    moments: Tensor | None = None  # [4], of the advantages of all processes, if there are several
 
 
-def prioritised_units(
+def shares(
     rollout: Rollout,
     advantages: Tensor,
     shape: BatchShape,
     generator: torch.Generator,
     world: World = ALONE,
     *,
-    alpha: float,
-    beta: float,
-) -> tuple[Tensor, Tensor]:
-    """Return the numbers of segments or steps for equal minibatches, and a weight of each unit.
+    alpha: float = 0.0,
+    beta: float = 1.0,
+) -> list[Share]:
+    """Return the minibatches of one pass over the rollout, `shape.minibatches` of them.
 
-    A segment or step is drawn, with replacement, with odds of its mean |advantage| to the power of
-    `alpha`. Its weight, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted
-    mean over a minibatch is that over the rollout, on average (Schaul et al. 2016).
+    They are all segments or steps in random order. With `alpha` above 0 units are drawn with
+    replacement instead, with odds of their mean |advantage| to the power of `alpha`. The weight of
+    a unit, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted mean over a
+    minibatch is that over the rollout, on average (Schaul et al. 2016). Units of several processes
+    are drawn together, and each process gets its own.
     """
     per_segment = shape.horizon if shape.by_step else 1
-    # drawn on the CPU, like every order, so that it does not depend on the device
-    sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
-    if world.size > 1:
-        ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
-        sizes = ranks.transpose(0, 1).flatten()
-    odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
-    odds = odds / odds.sum()
-    total = len(odds) // shape.minibatches * shape.minibatches
-    drawn = torch.multinomial(odds, total, replacement=True, generator=generator)
-    return drawn, ((len(odds) * odds) ** -beta).float()
+    weights: Tensor | None = None
+    if alpha == 0:
+        order = torch.randperm(len(advantages) * world.size * per_segment, generator=generator)
+    else:
+        # drawn on the CPU, like every order, so that it does not depend on the device
+        sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
+        if world.size > 1:
+            ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
+            sizes = ranks.transpose(0, 1).flatten()
+        odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
+        odds = odds / odds.sum()
+        total = len(odds) // shape.minibatches * shape.minibatches
+        order = torch.multinomial(odds, total, replacement=True, generator=generator)
+        weights = ((len(odds) * odds) ** -beta).float().to(advantages.device)
+    found = []
+    for part in order.to(advantages.device).tensor_split(shape.minibatches):
+        place = (rollout.num_slots, world, per_segment)
+        weight = None if weights is None else weights[part[_is_own(part, *place)]]
+        found.append(Share(own_units(part, *place), weight))
+    if world.size == 1:
+        return found
+    moments = []
+    for units, weight, _ in found:
+        masks = None if rollout.all_present else _picked(rollout.masks, units, shape.by_step)
+        weight = None if weight is None else weight.unsqueeze(1)
+        moments.append(moments_of(_picked(advantages, units, shape.by_step), masks, weight))
+    joined = world.sum_(torch.stack(moments))  # one exchange for all minibatches
+    return [share._replace(moments=own) for share, own in zip(found, joined, strict=True)]
 
 
 def minibatches(
     rollout: Rollout,
-    advantages: Tensor,
-    returns: Tensor,
+    targets: Targets,
     shape: BatchShape,
     generator: torch.Generator,
     world: World = ALONE,
+    **priority: float,
 ) -> Iterator[Minibatch]:
-    """Yield all segments or steps in random order, in `shape.minibatches` parts.
-
-    With several processes the parts are drawn from all of them, and each process yields its own
-    share of each part.
-    """
-    per_segment = shape.horizon if shape.by_step else 1
-    order = shuffled_units(len(advantages) * world.size, shape, generator).to(advantages.device)
+    """Yield the minibatches of one pass over the rollout; `priority` is as for `shares`."""
     initial = rollout.initial_state()
-    parts = order.tensor_split(shape.minibatches)
-    own = [own_units(part, rollout.num_slots, world, per_segment) for part in parts]
-    joined = _joined_moments(rollout, advantages, own, world, shape.by_step)
-    for chosen, moments in zip(own, joined, strict=True):
-        minibatch = take(rollout, chosen, advantages, returns, initial, shape.by_step)
-        yield minibatch._replace(moments=moments)
-
-
-def prioritised_minibatches(
-    rollout: Rollout,
-    advantages: Tensor,
-    returns: Tensor,
-    shape: BatchShape,
-    generator: torch.Generator,
-    world: World = ALONE,
-    *,
-    alpha: float,
-    beta: float,
-) -> Iterator[Minibatch]:
-    """Yield `shape.minibatches` parts of equal size, preferring large advantages."""
-    per_segment = shape.horizon if shape.by_step else 1
-    drawn, weights = prioritised_units(
-        rollout, advantages, shape, generator, world, alpha=alpha, beta=beta
-    )
-    weights, initial = weights.to(advantages.device), rollout.initial_state()
-    parts = torch.split(drawn.to(advantages.device), len(drawn) // shape.minibatches)
-    own = [own_units(part, rollout.num_slots, world, per_segment) for part in parts]
-    picked = [weights[part[_is_own(part, rollout.num_slots, world, per_segment)]] for part in parts]
-    joined = _joined_moments(rollout, advantages, own, world, shape.by_step, picked)
-    for chosen, weight, moments in zip(own, picked, joined, strict=True):
-        minibatch = take(rollout, chosen, advantages, returns, initial, shape.by_step)
-        yield minibatch._replace(weights=weight.unsqueeze(1), moments=moments)
-
-
-def _joined_moments(
-    rollout: Rollout,
-    advantages: Tensor,
-    own: list[Tensor],
-    world: World,
-    by_step: bool,
-    weights: list[Tensor] | None = None,
-) -> Sequence[Tensor | None]:
-    """Return the moments of the advantages of each minibatch, by one exchange for all of them."""
-    if world.size == 1:
-        return [None] * len(own)
-    moments = []
-    for number, chosen in enumerate(own):
-        masks = None if rollout.all_present else _picked(rollout.masks, chosen, by_step)
-        weight = None if weights is None else weights[number].unsqueeze(1)
-        moments.append(moments_of(_picked(advantages, chosen, by_step), masks, weight))
-    return list(world.sum_(torch.stack(moments)))
+    for share in shares(rollout, targets.advantages, shape, generator, world, **priority):
+        minibatch = take(rollout, share.units, *targets, initial, shape.by_step)
+        weights = None if share.weights is None else share.weights.unsqueeze(1)
+        yield minibatch._replace(weights=weights, moments=share.moments)
 
 
 def own_units(units: Tensor, num_slots: int, world: World, per_segment: int = 1) -> Tensor:

@@ -1,7 +1,7 @@
-"""NativeEngine: rollouts and PPO updates in C on the CPU, for the policies of `models`.
+"""NativeEngine: rollouts and PPO updates in C on the CPU, for MLPs with or without a core.
 
 The engine in C (csrc/nn) reads and writes the memory of the torch tensors: parameters, moments of
-Adam, rollout. So all else of a run, checkpoints and `predict` included, sees an ordinary module,
+Adam, rollout. So the rest of a run, checkpoints and `predict` included, uses an ordinary module,
 and a run may change its engine between any two iterations. Results do not depend on threads.
 
     collect   C envs on threads: all in C; any other env: one call in C for each batch
@@ -10,6 +10,7 @@ and a run may change its engine between any two iterations. Results do not depen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,13 @@ from pufferlib import native
 from pufferlib.models import MLP, CategoryEncoder, VectorEncoder
 from pufferlib.policies.acting import Actor, Decision
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.recurrent import RecurrentState
+from pufferlib.policies.recurrent import GRU, LSTM, MinGRU, RecurrentState, tensors_of
+from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
 from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
-from pufferlib.training.minibatches import prioritised_units, shuffled_units
+from pufferlib.training.minibatches import shares
 from pufferlib.training.optimizers import Adam
+from pufferlib.training.ppo import explained_variance, mean_and_variance
 from pufferlib.training.rollout import Carry, Rollout, Targets
 from pufferlib.training.torch_engine import ADVANTAGE_FLOOR, TorchEngine
 from pufferlib.vectorization.threads import Threads
@@ -40,7 +43,7 @@ _ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
 
 class NativeEngine(TorchEngine):
-    """The engine for MLPs on the CPU; what it leaves to torch it inherits."""
+    """The engine for MLPs and recurrent cores on the CPU; it inherits the parts torch computes."""
 
     name = "native"
 
@@ -48,21 +51,23 @@ class NativeEngine(TorchEngine):
         super().__init__(parts)
         network = describe(parts.policy, parts.spaces)
         if isinstance(network, str):
-            raise TypeError(f"`unsupported` must be asked first: {network}")
-        self._policy, self._network_parameters = parts.policy, network.parameters
+            raise TypeError(f"`unsupported` must be called first: {network}")
+        self._network_parameters = network.parameters
         threads = parts.config.torch_threads or usable_cores()
         self._core = native.make_engine(num_threads=threads, **network.spec)
         self._bound: tuple[int, ...] = ()
-        self._fuses_steps = type(self.optimizer) is Adam
-        self._native_actor = _NativeActor(self._core, self.actor)
+        self._hooks = [hooks for module in parts.policy.modules() for hooks in _hooks_of(module)]
+        # processes exchange gradients between C's part of an update and the step
+        self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
+        self._advantage_floor = ADVANTAGE_FLOOR if parts.config.norm_reward else 1e-8
+        self._state = _StateForm(network.spec["core"], network.spec["core_width"])
+        self._native_actor = _NativeActor(self._core, self.actor, self._state, parts.world.rank)
 
     @staticmethod
     def unsupported(parts: Parts) -> str:
         config = parts.config
         if parts.device.type != "cpu":
             return f"device {parts.device.type}"
-        if parts.world.size > 1:
-            return "several processes"
         if config.precision != "float32":
             return f"precision {config.precision}"
         if config.compile == "on":
@@ -94,18 +99,33 @@ class NativeEngine(TorchEngine):
     # ---- The two halves of an iteration ----------------------------------------------------------
 
     def collect(self, env: VectorEnv, carry: Carry) -> Carry:
+        self.rollout.all_finite = False
         if self._has_changed():
             return super().collect(env, carry)
         self._bind_parameters()
         if type(env) is not Threads or env.batches > 1 or self.actor.normalise is not None:
             with self._native_actor.acting():
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
-        self._profiler("env")  # it has no time of its own, but a place in the log
+        self._profiler("env")  # no time of its own, but an entry in the log
         with self._profiler("forward"):  # env and policy in one
-            resets = carry.resets.clone()
-            key = _draw_key(self._native_actor.generator)
-            self.rollout.all_present = self._core.collect(env.handle(), _bytes(resets), key, 0)
-        return carry._replace(resets=resets)
+            rollout, form, resets = self.rollout, self._state, carry.resets.clone()
+            state = form.parts(carry.state, len(resets), copy=True)
+            states = form.empty(len(rollout.values))
+            rollout.all_present, rollout.all_finite = self._core.collect(
+                env.handle(),
+                resets=_bytes(resets),
+                state=list(map(_array, state)),
+                states=list(map(_array, states)),
+                key=_draw_key(self._native_actor.generator),
+                first_slot=self.world.rank * env.num_agents,
+            )
+            sizes = rollout.num_stretches, rollout.num_slots, -1
+            stretches = [part.view(sizes).unbind(0) for part in states]
+            rollout.states = [
+                form.joined([part[number] for part in stretches])
+                for number in range(rollout.num_stretches)
+            ]
+        return carry._replace(state=form.joined(state), resets=resets)
 
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
         if self._has_changed():
@@ -115,7 +135,7 @@ class NativeEngine(TorchEngine):
             group["lr"] = now.learning_rate
         with self._profiler("advantage"):
             targets = self.targets(rollout)
-            variance = _explained_variance(rollout, targets.returns)
+            variance = self._explained_variance(targets.returns)
         with self._profiler("update"):
             self._bind_parameters()
             tables: list[NDArray[np.float32]] = []
@@ -132,7 +152,7 @@ class NativeEngine(TorchEngine):
 
     def _has_changed(self) -> bool:
         """Return whether the policy has hooks or frozen parameters now: torch honours them."""
-        return any(map(_has_hooks, self._policy.modules())) or any(
+        return any(self._hooks) or any(
             p._backward_hooks or not p.requires_grad for p in self._network_parameters
         )
 
@@ -140,36 +160,36 @@ class NativeEngine(TorchEngine):
         if self._has_changed():
             return super().ratios(rollout, shape)
         logprobs = torch.empty_like(rollout.logprobs)
-        self._core.logprobs(_array(logprobs))
+        self._core.logprobs(self._initial_states(), _array(logprobs))
         return (logprobs - rollout.logprobs).exp()
+
+    def _initial_states(self) -> list[NDArray[np.float32]]:
+        """Return the recurrent state before each segment, part by part."""
+        state = self.rollout.initial_state()
+        return list(map(_array, self._state.parts(state, len(self.rollout.values))))
 
     def _native_pass(
         self, shape: BatchShape, targets: Targets, now: Schedule, most: int
     ) -> NDArray[np.float32]:
         """Make the updates of one pass over the rollout, at most `most`; return their NUMBERS."""
         config, rollout = self.config, self.rollout
-        weights = None
-        if config.prio_alpha == 0:
-            order = shuffled_units(len(targets.returns), shape, self._rng)
-        else:
-            order, of_units = prioritised_units(
-                rollout,
-                targets.advantages,
-                shape,
-                self._rng,
-                alpha=config.prio_alpha,
-                beta=now.prio_beta,
-            )
-            weights = of_units[order].numpy()
-        ends = np.cumsum([0, *map(len, order.tensor_split(shape.minibatches))])
-        splits = ends[: most + 1]
+        parts = shares(
+            rollout,
+            targets.advantages,
+            shape,
+            self._rng,
+            self.world,
+            alpha=config.prio_alpha,
+            beta=now.prio_beta,
+        )[:most]
+        weights = [part.weights for part in parts if part.weights is not None]
         group = self.optimizer.param_groups[0]
-        numbers = np.empty((len(splits) - 1, len(NUMBERS)), np.float32)
         given: dict[str, Any] = {
+            "states": self._initial_states(),
             "advantages": _array(targets.advantages.contiguous()),
             "returns": _array(targets.returns.contiguous()),
-            "order": order.numpy(),
-            "weights": weights,
+            "order": torch.cat([part.units for part in parts]).numpy(),
+            "weights": torch.cat(weights).numpy() if weights else None,
             "by_step": shape.by_step,
             "all_present": rollout.all_present,
             "clip_coef": now.clip_coef,
@@ -177,34 +197,71 @@ class NativeEngine(TorchEngine):
             "ent_coef": now.ent_coef,
             "vf_clip_coef": -1.0 if config.vf_clip_coef is None else config.vf_clip_coef,
             "norm_adv": config.norm_adv,
-            "adv_floor": ADVANTAGE_FLOOR if config.norm_reward else 1e-8,
+            "adv_floor": self._advantage_floor,
             "max_grad_norm": -1.0 if config.max_grad_norm is None else config.max_grad_norm,
             "learning_rate": now.learning_rate,
             "beta1": group["betas"][0],
             "beta2": group["betas"][1],
             "eps": group["eps"],
         }
+        splits = np.cumsum([0, *(len(part.units) for part in parts)])
+        numbers = np.empty((len(parts), len(NUMBERS)), np.float32)
         if self._fuses_steps:
             count, _, _ = self.optimizer.moments(self._network_parameters)
-            self._core.pass_(splits=splits, num_steps=_array(count), numbers=numbers, **given)
+            self._core.pass_(
+                splits=splits, moments=None, num_steps=_array(count), numbers=numbers, **given
+            )
             return numbers
-        for index in range(len(numbers)):
-            own = np.ascontiguousarray(splits[index : index + 2])
-            self._core.pass_(splits=own, num_steps=None, numbers=numbers[index], **given)
-            self._step_by_torch()
+        for index, part in enumerate(parts):
+            self._core.pass_(
+                splits=np.ascontiguousarray(splits[index : index + 2]),
+                moments=self._moments_in_c(part.moments),
+                num_steps=None,
+                numbers=numbers[index],
+                **given,
+            )
+            numbers[index, -1] = self._step_by_torch()
+        if self.world.size > 1:
+            losses = torch.from_numpy(numbers[:, : len(LOSSES)].copy())
+            numbers[:, : len(LOSSES)] = self.world.sum_(losses).numpy()
         return numbers
 
-    def _step_by_torch(self) -> None:
-        """Let the optimizer use the gradients of the last minibatch."""
+    def _explained_variance(self, returns: Tensor) -> float:
+        """Do what `ppo.explained_variance` does, in C with one process."""
+        rollout = self.rollout
+        masks = None if rollout.all_present else rollout.masks
+        if self.world.size > 1:
+            return float(explained_variance(rollout.values, returns, masks, self.world.sum_))
+        present = None if masks is None else _array(masks)
+        _, _, spread = native.moments(_array(returns.contiguous()), present)
+        _, _, left = native.moments(_array(returns - rollout.values), present)
+        return 1 - left / spread if spread > 0 else np.nan
+
+    def _moments_in_c(self, moments: Tensor | None) -> NDArray[np.float64] | None:
+        """Return number, mean and deviation of the advantages of a minibatch of all processes."""
+        if moments is None:
+            return None
+        mean, variance = 0.0, 1.0
+        if self.config.norm_adv:
+            mean, variance = map(float, mean_and_variance(moments))
+        return np.array([float(moments[0]), mean, max(variance**0.5, self._advantage_floor)])
+
+    def _step_by_torch(self) -> float:
+        """Sum the gradients of the last minibatch over processes, let the optimizer use them.
+
+        Returns their norm.
+        """
         for index, parameter in enumerate(self._network_parameters):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             self._core.gradient(index, _array(parameter.grad))
-        self._step()
+        self.world.sum_gradients(self.parameters)
+        norm = self._step()
         self._core.pack()
+        return float(norm)
 
     def _bind_parameters(self) -> None:
-        """Let C see the memory that parameters and moments have now, and the values in it."""
+        """Pass the memory of parameters and moments to C if it has moved; pack the weights."""
         parts = list(self._network_parameters)
         moments: tuple[list[Tensor], list[Tensor]] = ([], [])
         if self._fuses_steps:
@@ -218,10 +275,34 @@ class NativeEngine(TorchEngine):
         self._core.pack()
 
 
+class _StateForm:
+    """The recurrent state of a core: a tensor, a pair of an LSTM, or None without a core."""
+
+    def __init__(self, core: str, width: int) -> None:
+        self._count = {"none": 0, "lstm": 2}.get(core, 1)
+        self._width = width
+
+    def empty(self, rows: int) -> list[Tensor]:
+        """Return the parts of a state `[rows, width]`, to be written."""
+        return [torch.empty(rows, self._width) for _ in range(self._count)]
+
+    def parts(self, state: RecurrentState, rows: int, copy: bool = False) -> list[Tensor]:
+        """Return the parts of a state as C reads them; zeros for None."""
+        if state is None:
+            return [part.zero_() for part in self.empty(rows)]
+        return [part.clone() if copy else part.contiguous() for part in tensors_of(state)]
+
+    def joined(self, parts: Sequence[Tensor]) -> RecurrentState:
+        """Return the state of these parts."""
+        if self._count == 2:
+            return tuple(parts)
+        return parts[0] if parts else None
+
+
 class _NativeActor(Actor):
     """Acts in C where a rollout asks for it, with random numbers that belong to slots."""
 
-    def __init__(self, core: Any, actor: Actor) -> None:
+    def __init__(self, core: Any, actor: Actor, form: _StateForm, rank: int) -> None:
         super().__init__(
             actor.policy,
             actor.spaces,
@@ -229,7 +310,7 @@ class _NativeActor(Actor):
             normalise=actor.normalise,
             generator=actor.generator,
         )
-        self._core = core
+        self._core, self._form, self._rank = core, form, rank
 
     def values(
         self,
@@ -239,7 +320,7 @@ class _NativeActor(Actor):
     ) -> Tensor:
         rows = self.observe(observations)
         values = torch.empty(len(rows))
-        self._call(rows, None, 0, None, None, None, values)
+        self._call(rows, None, state, None, 0, None, None, None, values)
         return values
 
     def act(
@@ -255,9 +336,12 @@ class _NativeActor(Actor):
         dtype = torch.int32 if layout.nvec else torch.float32
         actions, env_actions = (torch.empty(count, *layout.shape, dtype=dtype) for _ in range(2))
         logprobs, values = torch.empty(count), torch.empty(count)
-        key = _draw_key(self.generator)
-        self._call(observations, action_masks, key, actions, env_actions, logprobs, values)
-        return Decision(actions, logprobs, values, None, self._spelled(env_actions))
+        key, after = _draw_key(self.generator), self._form.empty(count)
+        self._call(
+            observations, action_masks, state, after, key, actions, env_actions, logprobs, values
+        )
+        following = self._form.joined(after)
+        return Decision(actions, logprobs, values, following, self._spelled(env_actions))
 
     def _spelled(self, rows: Tensor) -> Tensor:
         """Return rows as `VectorEnv.step` takes them; see `distributions.env_actions`."""
@@ -275,6 +359,8 @@ class _NativeActor(Actor):
         self,
         observations: Tensor,
         action_masks: Tensor | None,
+        state: RecurrentState,
+        next_state: list[Tensor] | None,
         key: int,
         actions: Tensor | None,
         env_actions: Tensor | None,
@@ -284,22 +370,16 @@ class _NativeActor(Actor):
         self._core.act(
             observations=_array(observations.contiguous()),
             action_masks=None if action_masks is None else _bytes(action_masks.contiguous()),
+            state=list(map(_array, self._form.parts(state, len(observations)))),
+            next_state=None if next_state is None else list(map(_array, next_state)),
             key=key,
-            first_slot=0,
+            first_slot=self._rank * len(observations),
             counter=0,
             actions=None if actions is None else _array(actions),
             env_actions=None if env_actions is None else _array(env_actions),
             logprobs=None if logprobs is None else _array(logprobs),
             values=_array(values),
         )
-
-
-def _explained_variance(rollout: Rollout, returns: Tensor) -> float:
-    """Do what `ppo.explained_variance` does."""
-    masks = None if rollout.all_present else _array(rollout.masks)
-    _, _, spread = native.moments(_array(returns.contiguous()), masks)
-    _, _, left = native.moments(_array(returns - rollout.values), masks)
-    return 1 - left / spread if spread > 0 else np.nan
 
 
 def _draw_key(generator: torch.Generator | None) -> int:
@@ -326,11 +406,17 @@ class Network(NamedTuple):
 
 
 def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
-    """Return the network of a policy, or in a few words why there is none."""
+    """Return the network of a policy, or in a few words why C does not support it."""
+    if any(hooks for module in policy.modules() for hooks in _hooks_of(module)):
+        return "hooks of the policy"
+    whole = policy
+    core = _read_core(policy)
+    if isinstance(core, str):
+        return core
+    if isinstance(policy, RecurrentWrapper):
+        policy = policy.policy
     if type(policy) is not MLP:
         return f"policy {type(policy).__name__}"
-    if any(_has_hooks(module) for module in policy.modules()):
-        return "hooks of the policy"
     observation, action = spaces.observation, spaces.action
     if observation.structured or str(observation.dtype) not in _DTYPES:
         return f"observations of {observation.dtype}"
@@ -343,6 +429,7 @@ def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
     first = read[0]
     assert not isinstance(first, str)
     parameters = [p for branch in read for p in branch.parameters]  # type: ignore[union-attr]
+    parameters += core.parameters
     for head in (policy.actor, policy.critic):
         parameters += [head.weight, head.bias]
     reals: dict[str, Any] = dict.fromkeys(("center", "scale"), np.zeros(0, np.float32))
@@ -351,7 +438,7 @@ def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
         parameters.append(policy.log_std)
         reals = {"center": _array(policy.center), "scale": _array(policy.scale)}
         reals["bounded"] = _bytes(policy.bounded)
-    own = {id(p): p for p in policy.parameters()}
+    own = {id(p): p for p in whole.parameters()}
     if own.keys() != {id(p) for p in parameters} or len(own) != len(parameters):
         return "parameters besides those of an MLP"
     for p in parameters:
@@ -364,6 +451,8 @@ def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
         "widths": first.widths,
         "activation": first.activation,
         "separate": policy.separate,
+        "core": core.name,
+        "core_width": core.width,
         "nvec": list(action.nvec),
         "squash": policy.squash,
         "action_low": np.ascontiguousarray(action.low, np.float32),
@@ -422,10 +511,38 @@ def _read_branch(layers: nn.Module) -> _Branch | str:
     return _Branch(given, widths, _ACTIVATIONS[activations.pop()], parameters)
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
+class _Core(NamedTuple):
+    """The recurrent core of a policy."""
+
+    name: str
+    width: int
+    parameters: list[Tensor]
+
+
+def _read_core(policy: nn.Module) -> _Core | str:
+    if not isinstance(policy, RecurrentWrapper):
+        return _Core("none", 0, [])
+    core = policy.core
+    if type(policy) not in (RecurrentWrapper, LSTMWrapper):
+        return f"policy {type(policy).__name__}"
+    if getattr(policy.policy, "separate", False):
+        return "a critic of its own before a recurrent core"
+    if type(core) is MinGRU and type(core.skip) is nn.Identity:
+        layers = core.project, core.read
+        parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
+        return _Core("mingru", core.hidden_size, parameters)
+    if type(core) in (LSTM, GRU):
+        name = type(core).__name__.lower()
+        by_input, by_hidden, *biases = getattr(core, name).all_weights[0]
+        return _Core(name, core.hidden_size, [by_input, biases[0], by_hidden, biases[1]])
+    return f"core {type(core).__name__}"
+
+
+def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """Return the dicts in which a module keeps its hooks: they fill when hooks are added."""
+    return (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
     )

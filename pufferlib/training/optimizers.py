@@ -1,4 +1,4 @@
-"""Adam and Muon, with what PPO asks of an update built in: a scale for the gradients, and a veto.
+"""Adam and Muon with two additions for PPO: a scale for the gradients, and a veto.
 
 `step(scale, veto)` divides gradients by `scale`, which clips their norm without a pass of its own,
 and leaves parameters and moments unchanged where `veto` is 1. Both are tensors: no update waits
@@ -59,21 +59,9 @@ class Adam(torch.optim.Optimizer):
         scale: Tensor | None,
         veto: Tensor | None,
     ) -> None:
-        self._adam(group, parameters, scale, veto)
-
-    def _adam(
-        self,
-        group: dict[str, Any],
-        parameters: list[Tensor],
-        scale: Tensor | None,
-        veto: Tensor | None,
-    ) -> None:
-        step = self._shared_step(group)
+        step, means, squares = self.moments(parameters, group)
         step += 1 if veto is None else 1 - veto
-        states = [self._state_of(p, step) for p in parameters]
         grads = [cast(Tensor, p.grad) for p in parameters]
-        means = [state["exp_avg"] for state in states]
-        squares = [state["exp_avg_sq"] for state in states]
         lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
         if all(p.device.type in _FUSED and p.dtype == torch.float32 for p in parameters):
             torch._fused_adam_(
@@ -104,30 +92,25 @@ class Adam(torch.optim.Optimizer):
             spread = (square.to(wide) / (1 - beta2**step).clamp(min=1e-8)).sqrt() + eps
             p -= mean / spread * (lr * keep / (1 - beta1**step).clamp(min=1e-8))
 
-    def moments(self, parameters: list[Tensor]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    def moments(
+        self, parameters: list[Tensor], group: dict[str, Any] | None = None
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the count of updates, and mean and mean square of each parameter's gradients.
 
         They are the optimizer's own memory, for code that makes the update itself.
         """
-        step = self._shared_step(self.param_groups[0])
-        states = [self._state_of(p, step) for p in parameters]
-        return step, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
-
-    def _shared_step(self, group: dict[str, Any]) -> Tensor:
-        first = group["params"][0]
-        state = self.state[first]
-        if "step" not in state:
-            state["step"] = torch.zeros((), device=first.device)
-        count: Tensor = state["step"]
-        return count
-
-    def _state_of(self, parameter: Tensor, step: Tensor) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[parameter]
-        if "exp_avg" not in state:
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] = step  # loading a state gives each parameter a count of its own
-        return state
+        first = (group or self.param_groups[0])["params"][0]
+        step = self.state[first].setdefault("step", torch.zeros((), device=first.device))
+        for parameter in parameters:
+            state = self.state[parameter]
+            state["step"] = step  # loading a state gives each parameter a count of its own
+            if "exp_avg" not in state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        means, squares = (
+            [self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq")
+        )
+        return step, means, squares
 
 
 class Muon(Adam):
@@ -167,7 +150,7 @@ class Muon(Adam):
         veto: Tensor | None,
     ) -> None:
         if group["momentum"] is None:
-            self._adam(group, parameters, scale, veto)
+            super()._update(group, parameters, scale, veto)
             return
         keep = 1.0 if veto is None else 1 - veto
         for p in parameters:
@@ -177,9 +160,8 @@ class Muon(Adam):
             grad = _sound(cast(Tensor, p.grad), scale, veto)
             buffer: Tensor = state["momentum_buffer"]
             buffer += (grad - buffer) * ((1 - group["momentum"]) * keep)
-            direction = orthogonalised(
-                grad.lerp(buffer, group["momentum"])
-            )  # Nesterov's look ahead
+            ahead = grad.lerp(buffer, group["momentum"])  # Nesterov's momentum
+            direction = orthogonalised(ahead)
             p -= direction * (group["lr"] * 0.2 * math.sqrt(max(p.shape)) * keep)
 
 

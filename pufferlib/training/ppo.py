@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pufferlib import native
+
 # --- advantages -----------------------------------------------------------------------------------
 #
 #     delta_t = rho_t * (r_t + gamma * next_t - v_t)
@@ -30,76 +32,49 @@ from torch import Tensor
 # agent's last: unless it was truncated it ends like a terminal, since nothing follows.
 
 
-def compute_advantages(
-    rewards: Tensor,
-    values: Tensor,
-    bootstrap: Tensor,
-    terminals: Tensor,
-    truncations: Tensor,
-    final_values: Tensor,
-    masks: Tensor | None = None,
-    ratios: Tensor | None = None,
-    *,
-    gamma: float,
-    gae_lambda: float,
-    rho_clip: float = 1.0,
-    c_clip: float = 1.0,
-) -> Tensor:
-    """Return advantages `[S, T]`; `advantages + values` are the returns to fit the value to.
+class Targets(NamedTuple):
+    """The targets that a rollout is trained on, both [S, T]."""
 
-    All inputs are `[S, T]` but `bootstrap` `[S]`, the value of the observation after the last step
-    (0 where that slot is masked). `final_values` counts only where `truncations`. No gradient
-    flows.
+    advantages: Tensor  # of the policy
+    returns: Tensor  # of the value
+
+
+class Steps(NamedTuple):
+    """Consecutive steps of N slots in order of time, all [N, T] but `slots`."""
+
+    rewards: Tensor
+    values: Tensor
+    terminals: Tensor
+    truncations: Tensor
+    final_values: Tensor  # counts only where `truncations`
+    masks: Tensor | None = None  # None: every step carries data
+    ratios: Tensor | None = None
+    slots: Tensor | None = None  # [N]; None: all slots in order
+
+
+def compute_advantages(steps: Steps, bootstrap: Tensor, **factors: float) -> Tensor:
+    """Return advantages `[N, T]`; `advantages + values` are the returns to fit the value to.
+
+    `bootstrap` `[N]` is the value of the observation after the last step (0 where that slot is
+    masked). No gradient flows. Float32 on the CPU is computed in C, all else by the twin in torch,
+    whose keywords are the `factors`.
     """
-    floats = [rewards, values, bootstrap, final_values, *([] if ratios is None else [ratios])]
-    on_cpu = all(part.device.type == "cpu" and part.dtype == torch.float32 for part in floats)
-    if not on_cpu:
-        return compute_advantages_torch(
-            rewards,
-            values,
-            bootstrap,
-            terminals,
-            truncations,
-            final_values,
-            masks,
-            ratios,
-            gamma=gamma,
-            gae_lambda=gae_lambda,
-            rho_clip=rho_clip,
-            c_clip=c_clip,
-        )
-    from pufferlib import native  # loads the C core, which a run on a GPU may not need
-
-    def array(part: Tensor | None) -> Any:
-        return None if part is None else part.detach().contiguous().numpy()
-
-    scanned = native.advantage_scan(
-        array(rewards),
-        array(values),
-        array(bootstrap),
-        array(terminals.bool()),
-        array(truncations.bool()),
-        array(final_values),
-        array(None if masks is None else masks.bool()),
-        array(ratios),
-        gamma,
-        gae_lambda,
-        rho_clip,
-        c_clip,
-    )
+    floats = (steps.rewards, steps.values, bootstrap, steps.final_values, steps.ratios)
+    for part in floats:
+        if part is not None and (part.device.type != "cpu" or part.dtype != torch.float32):
+            return compute_advantages_torch(steps, bootstrap, **factors)
+    tensors = (steps.rewards, steps.values, bootstrap, *steps[2:7])
+    given: list[Any] = [
+        None if part is None else part.detach().contiguous().numpy() for part in tensors
+    ]
+    scanned = native.advantage_scan(*given, **factors)
     return torch.from_numpy(scanned)
 
 
 @torch.no_grad()
 def compute_advantages_torch(
-    rewards: Tensor,
-    values: Tensor,
+    steps: Steps,
     bootstrap: Tensor,
-    terminals: Tensor,
-    truncations: Tensor,
-    final_values: Tensor,
-    masks: Tensor | None = None,
-    ratios: Tensor | None = None,
     *,
     gamma: float,
     gae_lambda: float,
@@ -107,12 +82,11 @@ def compute_advantages_torch(
     c_clip: float = 1.0,
 ) -> Tensor:
     """Do what `compute_advantages` does on any device: backwards over T, all segments at once."""
-    terminals = terminals.bool()
-    truncations = truncations.bool() & ~terminals
+    rewards, values, terminals, truncations, final_values, masks, ratios, _ = steps
+    truncations = truncations & ~terminals
     next_values = torch.cat((values[:, 1:], bootstrap.unsqueeze(1)), 1)
     goes_on = ~(terminals | truncations)  # whether A_{t+1} counts
     if masks is not None:
-        masks = masks.bool()
         next_masks = torch.cat((masks[:, 1:], torch.ones_like(masks[:, :1])), 1)
         next_values = next_values.where(next_masks, 0.0)
         goes_on &= masks & next_masks
@@ -191,8 +165,8 @@ def ppo_loss(
     """Join clipped surrogate, value error and entropy: `policy + vf_coef * value - ent_coef * H`.
 
     The first three inputs come from the present policy and carry gradients; the others come from
-    the rollout. Advantages are taken as they are: what is to be normalised over a minibatch must be
-    before, for a minibatch may come in parts.
+    the rollout. Advantages are used as they are: normalise them before, over a whole minibatch,
+    since this function may get a part of it.
     """
     logratio = logprobs - old_logprobs
     if masks is not None:  # a masked row may hold anything: exp of it could be inf
@@ -267,9 +241,9 @@ def normalise_advantages(
 ) -> Tensor:
     """Shift and scale to mean 0 and standard deviation 1; masked steps become 0.
 
-    A deviation below `floor` counts as `floor`: where nothing was earned, the errors of the value
-    stay as small as they are. With `weights` both are those of the weighted steps. Where several
-    processes have a part of the steps each, `moments` are those of all steps.
+    A deviation below `floor` counts as `floor`, so that small errors of the value function are not
+    amplified where there was no reward. With `weights` both are those of the weighted steps. Where
+    several processes have a part of the steps each, `moments` are those of all steps.
     """
     if masks is None and weights is None and moments is None:
         std, mean = torch.std_mean(advantages, correction=0)
@@ -316,7 +290,7 @@ def moments_of(x: Tensor, masks: Tensor | None = None, weights: Tensor | None = 
 
 
 def mean_and_variance(moments: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `moments_of` says; a variance that rounding alone could have made is 0."""
+    """Return the mean and the variance of `moments_of`; a variance within rounding error is 0."""
     _, weight, sum_, squares = moments
     weight = weight.where(weight > 0, 1.0)
     mean, square = sum_ / weight, squares / weight

@@ -2,8 +2,8 @@
 
 import math
 import sys
+from collections import defaultdict
 from time import perf_counter
-from types import TracebackType
 
 import psutil
 
@@ -25,12 +25,7 @@ class Span:
             self._start = perf_counter()
         self._depth += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if self._depth == 0:
             self.seconds += perf_counter() - self._start
@@ -47,13 +42,10 @@ class Profiler:
     __slots__ = ("_spans",)
 
     def __init__(self) -> None:
-        self._spans: dict[str, Span] = {}
+        self._spans: defaultdict[str, Span] = defaultdict(Span)
 
     def __call__(self, name: str) -> Span:
-        span = self._spans.get(name)
-        if span is None:
-            span = self._spans[name] = Span()
-        return span
+        return self._spans[name]
 
     def drain(self) -> dict[str, float]:
         """Seconds per span since the last drain, and start again from zero.
@@ -75,10 +67,8 @@ class SystemMonitor:
     asked about CUDA only if the program has imported it and is using CUDA already.
     """
 
-    def __init__(self, *, children: bool = False, interval: float = 1.0) -> None:
-        """With `children`, the memory of child processes counts too; shared pages count twice."""
+    def __init__(self, interval: float = 1.0) -> None:
         self._process = psutil.Process()
-        self._children = children
         self._interval = interval
         self._sampled_at = -math.inf
         self._sample: dict[str, float] = {}
@@ -97,7 +87,7 @@ class SystemMonitor:
             self._sampled_at = now
             self._sample = {
                 "system/cpu": self._cpu(now),
-                "system/memory": self._memory() / MEGABYTE,
+                "system/memory": self._process.memory_info().rss / MEGABYTE,
                 **self._gpu(),
             }
         return dict(self._sample)
@@ -107,16 +97,6 @@ class SystemMonitor:
             return math.nan
         self._cpu_since = now
         return float(psutil.cpu_percent())
-
-    def _memory(self) -> float:
-        resident = float(self._process.memory_info().rss)
-        if self._children:
-            for child in self._process.children(recursive=True):
-                try:
-                    resident += child.memory_info().rss
-                except psutil.Error:  # it ended between the listing and the question
-                    continue
-        return resident
 
     def _gpu(self) -> dict[str, float]:
         torch = sys.modules.get("torch")

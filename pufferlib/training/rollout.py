@@ -7,6 +7,7 @@ j-th stretch of slot n. Every step is stored once, on the policy's device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +21,9 @@ from pufferlib.policies.observations import (
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.recurrent import RecurrentState, map_state, reset_state, tensors_of
+from pufferlib.policies.recurrent import RecurrentState, join_states, map_state, reset_state
+from pufferlib.training.ppo import Steps
+from pufferlib.training.ppo import Targets as Targets
 
 if TYPE_CHECKING:
     from pufferlib.config import BatchShape
@@ -31,65 +34,43 @@ if TYPE_CHECKING:
 Cells: TypeAlias = tuple[slice | Tensor, int | Tensor]  # some entries of tensors [S, T]
 
 
-class Targets(NamedTuple):
-    """What a rollout is trained on, both [S, T]."""
-
-    advantages: Tensor  # of the policy
-    returns: Tensor  # of the value
-
-
-class Steps(NamedTuple):
-    """Consecutive steps of N slots in order of time, all [N, T] but `slots`."""
-
-    rewards: Tensor
-    values: Tensor
-    terminals: Tensor
-    truncations: Tensor
-    final_values: Tensor
-    masks: Tensor | None  # None: every step carries data
-    ratios: Tensor | None
-    slots: Tensor | None  # [N]; None: all slots in order
-
-
 # Computes targets of some steps, given the value after them [N] and the correction of the value of
 # the step after them [N]; also returns the correction of the first value of each [N].
 Scan: TypeAlias = Callable[[Steps, Tensor, Tensor], tuple[Targets, Tensor]]
 
 
+class RolloutSizes(NamedTuple):
+    """The numbers that the shapes of a rollout's tensors follow from."""
+
+    shape: BatchShape
+    num_slots: int
+    spaces: PolicySpaces
+    device: torch.device
+    has_action_masks: bool
+
+
 class Rollout:
     """Tensors [S, T] of one iteration; rewritten by each `collect`."""
 
-    def __init__(
-        self,
-        shape: BatchShape,
-        num_slots: int,
-        spaces: PolicySpaces,
-        device: torch.device,
-        has_action_masks: bool,
-    ) -> None:
-        cells = (shape.segments, shape.horizon)
-        observation, action = spaces.observation, spaces.action
+    def __init__(self, sizes: RolloutSizes) -> None:
+        shape, num_slots, spaces, device, has_action_masks = sizes
+
+        def zeros(*row: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape.segments, shape.horizon, *row, dtype=dtype, device=device)
+
+        observation, action, flag = spaces.observation, spaces.action, torch.bool
         self.num_slots, self.horizon = num_slots, shape.horizon
         self.num_stretches = shape.segments // num_slots
-        self.observations = torch.zeros(
-            *cells, *observation.shape, dtype=torch_dtype(observation.dtype), device=device
-        )
-        self.actions = torch.zeros(
-            *cells, *action.shape, dtype=torch_dtype(action.dtype), device=device
-        )
-        self.action_masks = (
-            torch.ones(*cells, action.mask_width, dtype=torch.bool, device=device)
-            if has_action_masks
-            else None
-        )
-        self.logprobs = torch.zeros(cells, device=device)
-        self.values = torch.zeros(cells, device=device)
-        self.rewards = torch.zeros(cells, device=device)
-        self.final_values = torch.zeros(cells, device=device)  # where truncated
-        self.terminals = torch.zeros(cells, dtype=torch.bool, device=device)
-        self.truncations = torch.zeros(cells, dtype=torch.bool, device=device)
-        self.resets = torch.zeros(cells, dtype=torch.bool, device=device)  # an episode begins
-        self.masks = torch.ones(cells, dtype=torch.bool, device=device)
+        self.observations = zeros(*observation.shape, dtype=torch_dtype(observation.dtype))
+        self.actions = zeros(*action.shape, dtype=torch_dtype(action.dtype))
+        self.action_masks: Tensor | None = None
+        if has_action_masks:
+            self.action_masks = ~zeros(action.mask_width, dtype=flag)
+        self.logprobs, self.values, self.rewards = zeros(), zeros(), zeros()
+        self.final_values = zeros()  # where truncated
+        self.terminals, self.truncations = zeros(dtype=flag), zeros(dtype=flag)
+        self.resets = zeros(dtype=flag)  # an episode begins
+        self.masks = ~zeros(dtype=flag)
         self.bootstrap = torch.zeros(shape.segments, device=device)  # value after the last step
         # [S]: the slot of each segment, and which agent of its env that is
         self.slots = torch.arange(shape.segments, device=device) % num_slots
@@ -97,6 +78,7 @@ class Rollout:
         # before each stretch, [N, ...]
         self.states: list[RecurrentState] = [None] * self.num_stretches
         self.all_present = True  # no slot was ever masked: losses may skip the masks
+        self.all_finite = False  # `collect` has found every number finite
 
     # ---- Recording, cell by cell -----------------------------------------------------------------
 
@@ -132,39 +114,40 @@ class Rollout:
 
     def by_slot(self, part: Tensor) -> Tensor:
         """Return a part [S, T] as [N, steps]: the stretches of each slot joined in time."""
-        if self.num_stretches == 1:
-            return part
         stretches = part.view(self.num_stretches, self.num_slots, self.horizon)
         return stretches.transpose(0, 1).flatten(1)
 
     def by_segment(self, part: Tensor) -> Tensor:
         """Undo `by_slot`."""
-        if self.num_stretches == 1:
-            return part
         slots = part.view(self.num_slots, self.num_stretches, self.horizon)
         return slots.transpose(0, 1).flatten(0, 1)
 
     def in_time(self) -> Iterator[Steps]:
         """Yield all steps in order of time; a slot occurs once in each item."""
-        yield self._steps(None)
+        yield self._steps(self.by_slot)
 
     def scan_back(self, scan: Scan, ratios: Tensor | None = None) -> Targets:
         """Compute the targets of all steps, from the last step of every slot to its first."""
         bootstrap = self.bootstrap[-self.num_slots :]
-        targets, _ = scan(self._steps(ratios), bootstrap, torch.zeros_like(bootstrap))
+        steps = self._steps(self.by_slot, ratios)
+        targets, _ = scan(steps, bootstrap, torch.zeros_like(bootstrap))
         return Targets(*map(self.by_segment, targets))
 
-    def _steps(self, ratios: Tensor | None) -> Steps:
-        by_slot = self.by_slot
+    def _steps(
+        self,
+        pick: Callable[[Tensor], Tensor],
+        ratios: Tensor | None = None,
+        slots: Tensor | None = None,
+    ) -> Steps:
         return Steps(
-            by_slot(self.rewards),
-            by_slot(self.values),
-            by_slot(self.terminals),
-            by_slot(self.truncations),
-            by_slot(self.final_values),
-            None if self.all_present else by_slot(self.masks),
-            None if ratios is None else by_slot(ratios),
-            None,
+            pick(self.rewards),
+            pick(self.values),
+            pick(self.terminals),
+            pick(self.truncations),
+            pick(self.final_values),
+            None if self.all_present else pick(self.masks),
+            None if ratios is None else pick(ratios),
+            slots,
         )
 
     def origin(self, segment: int, t: int) -> tuple[int, int]:
@@ -178,6 +161,8 @@ class Rollout:
         The check is a few sums: a sum is finite only if all its parts are. The search begins where
         a sum is not.
         """
+        if self.all_finite:
+            return None
         parts = list(self._float_parts(layout))
         if torch.stack([part.sum(dtype=torch.float32) for _, part in parts]).isfinite().all():
             return None
@@ -212,7 +197,7 @@ class Rollout:
             return None
         example = next(state for state in self.states if state is not None)
         zeros = map_state(torch.zeros_like, example)
-        return concatenated([zeros if state is None else state for state in self.states])
+        return join_states([zeros if state is None else state for state in self.states])
 
     def forget(self) -> None:
         """Drop segments that are not complete: the envs start new episodes."""
@@ -247,7 +232,7 @@ class Lane:
         rollout: Rollout,
         carry: Carry,
         profiler: Profiler,
-        number: int = 0,
+        number: int,
     ) -> None:
         self._env, self._actor, self._rollout = env, actor, rollout
         self.batch, self.state = carry.batches[number], carry.state
@@ -322,42 +307,38 @@ class Lane:
 def collect(
     env: VectorEnv, actor: Actor, rollout: Rollout, carry: Carry, profiler: Profiler
 ) -> Carry:
-    """Fill `rollout` with the next steps of every slot; each batch must hold all slots in order.
+    """Fill `rollout` with the next steps of every slot; the batches must hold all slots in order.
 
-    Observations are stored as the policy sees them.
+    Observations are stored as the policy sees them. Where the env has two batches, the policy acts
+    on one half of the envs while the other half steps; the numbers are the same. No actions are
+    under way before and after.
     """
     rollout.all_present = True
-    lane = Lane(env, actor, rollout, carry, profiler)
+    numbers = range(len(carry.batches))
+    lanes = [Lane(env, actor, rollout, carry, profiler, number) for number in numbers]
     for stretch in range(rollout.num_stretches):
         for t in range(rollout.horizon):
-            lane.act(stretch, t)
+            for lane in lanes:
+                if stretch or t:
+                    lane.receive()
+                lane.act(stretch, t)
             actor.end_step()
-            lane.receive()
-    return finish(rollout, [lane])
+    for lane in lanes:
+        lane.receive()
+    return _finish(rollout, lanes)
 
 
-def finish(rollout: Rollout, lanes: list[Lane]) -> Carry:
+def _finish(rollout: Rollout, lanes: list[Lane]) -> Carry:
     """Complete a rollout whose last steps were received; return what the next one begins with."""
-    rollout.states = [
-        concatenated(list(states))
-        for states in zip(*(lane.first_states for lane in lanes), strict=True)
-    ]
+    joined = join_states if len(lanes) > 1 else itemgetter(0)
+    by_stretch = zip(*(lane.first_states for lane in lanes), strict=True)
+    rollout.states = [joined(states) for states in by_stretch]
     # the value after a stretch is the first one of the next stretch; after an end it is not used
     following = rollout.values[rollout.num_slots :, 0]
     present = rollout.masks[rollout.num_slots :, 0]
     rollout.bootstrap[: -rollout.num_slots] = following.where(present, 0.0)
     for lane in lanes:
         lane.finish()
-    state = concatenated([lane.state for lane in lanes])
-    return Carry(
-        tuple(lane.batch for lane in lanes), state, torch.cat([lane.resets for lane in lanes])
-    )
-
-
-def concatenated(states: list[RecurrentState]) -> RecurrentState:
-    """Join recurrent states of equal form along the batch; None where there is none."""
-    if len(states) == 1 or states[0] is None:
-        return states[0]
-    columns = zip(*map(tensors_of, states), strict=True)
-    joined = iter([torch.cat(column) for column in columns])
-    return map_state(lambda _: next(joined), states[0])
+    state = joined([lane.state for lane in lanes])
+    resets = torch.cat([lane.resets for lane in lanes])
+    return Carry(tuple(lane.batch for lane in lanes), state, resets)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from pufferlib.distributed.world import SlotGenerator
 from pufferlib.episodes import EpisodeWindow
 from pufferlib.errors import CheckpointError, NonFiniteError, UsageError, one_line, quoted
 from pufferlib.policies.calling import unwrapped
@@ -28,6 +29,22 @@ if TYPE_CHECKING:
     from pufferlib.training.trainer import PuffeRL
 
 
+@dataclass
+class TrainState:
+    """What changes from one iteration to the next, besides weights and statistics."""
+
+    learning_rate: float  # before annealing
+    order_rng: torch.Generator  # of minibatches; on the CPU, so that no order depends on the device
+    sample_rng: SlotGenerator  # of actions
+    carry: Carry  # the last batches and the recurrent state
+    episodes: EpisodeWindow  # the last episodes
+    iteration: int = 0
+    steps: int = 0
+    has_rollout: bool = False  # one that `train` may use
+    earlier_uptime: float = 0.0  # seconds before this process took over
+    started: float = field(default_factory=time.perf_counter)
+
+
 def save(run: PuffeRL, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
     """Write a run to one file; all processes must call this.
 
@@ -35,7 +52,10 @@ def save(run: PuffeRL, path: str | Path, metadata: Mapping[str, Any] | None = No
     `on_nan = stop`, else a CheckpointError.
     """
     tensors, values = tensors_of(run), values_of(run)  # needs all processes
-    for name in _finite_names(run, tensors):
+    names = [name for name in tensors if name.startswith("optimizer/")]
+    for prefix, module in _modules(run).items():
+        names += [f"{prefix}/{key}" for key in sorted(checkpoint.finite_names(module))]
+    for name in names:
         if not tensors[name].isfinite().all():
             kind = NonFiniteError if run.config.on_nan == "stop" else CheckpointError
             raise kind(
@@ -77,13 +97,6 @@ def _modules(run: PuffeRL) -> dict[str, nn.Module]:
         "reward_norm": run.reward_norm,
     }
     return {name: part for name, part in parts.items() if part is not None}
-
-
-def _finite_names(run: PuffeRL, tensors: Iterable[str]) -> list[str]:
-    """Return the names of a checkpoint's tensors that must be finite."""
-    parts = {f"{name}/": checkpoint.finite_names(part) for name, part in _modules(run).items()}
-    learnt = {prefix + key for prefix, keys in parts.items() for key in keys}
-    return [name for name in tensors if name in learnt or name.startswith("optimizer/")]
 
 
 def values_of(run: PuffeRL) -> dict[str, Any]:

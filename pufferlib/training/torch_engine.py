@@ -6,7 +6,7 @@ theirs in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -23,19 +23,20 @@ from pufferlib.policies.calling import policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
-from pufferlib.training.double_buffer import collect_double_buffered
 from pufferlib.training.engine import LOSSES, NUMBERS, Engine, Parts, Schedule
-from pufferlib.training.minibatches import Minibatch, minibatches, prioritised_minibatches, take
+from pufferlib.training.minibatches import Minibatch, minibatches, take
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import (
     PpoLoss,
+    Steps,
+    Targets,
     compute_advantages,
     explained_variance,
     normalise_advantages,
     ppo_loss,
     without_rho,
 )
-from pufferlib.training.rollout import Carry, Rollout, Steps, Targets, collect
+from pufferlib.training.rollout import Carry, Rollout, RolloutSizes, collect
 
 if TYPE_CHECKING:
     from pufferlib.config import BatchShape
@@ -85,12 +86,12 @@ class TorchEngine(Engine):
     def begin_on(self, env: VectorEnv, spaces: PolicySpaces, shape: BatchShape) -> None:
         self.spaces = self.actor.spaces = spaces
         own = shape._replace(segments=shape.segments // self.world.size)
-        sizes = own, env.num_agents, spaces, self.device, env.action_masks is not None
+        has_action_masks = env.action_masks is not None
+        sizes = RolloutSizes(own, env.num_agents, spaces, self.device, has_action_masks)
         if env.surplus_envs:
-            self.rollout, self._collect = AsyncRollout(*sizes), collect_async
+            self.rollout, self._collect = AsyncRollout(sizes), collect_async
         else:
-            self.rollout = Rollout(*sizes)
-            self._collect = collect if env.batches == 1 else collect_double_buffered
+            self.rollout, self._collect = Rollout(sizes), collect
 
     # ---- The two halves of an iteration ----------------------------------------------------------
 
@@ -117,7 +118,8 @@ class TorchEngine(Engine):
             while len(rows) < updates:
                 if self.config.vtrace and rows:
                     targets = self.targets(rollout, self.ratios(rollout, shape))
-                one_pass = self._pass(rollout, shape, targets, now)
+                priority = {"alpha": self.config.prio_alpha, "beta": now.prio_beta}
+                one_pass = minibatches(rollout, targets, shape, self._rng, self.world, **priority)
                 for minibatch in islice(one_pass, updates - len(rows)):
                     rows.append(self.update(minibatch, now))
                     if target_kl is not None:
@@ -140,24 +142,18 @@ class TorchEngine(Engine):
         A) is what the last step would see of the next one, and with ratios gae_lambda * c / rho.
         """
         config, ratios = self.config, steps.ratios
+        clips = {"rho_clip": config.vtrace_rho_clip, "c_clip": config.vtrace_c_clip}
         share: Tensor | float = config.gae_lambda
         if ratios is not None:
             rho = ratios[:, -1].clamp(max=config.vtrace_rho_clip)
             c = ratios[:, -1].clamp(max=config.vtrace_c_clip)
             share = share * c / rho.clamp(min=1e-8)
         corrections = compute_advantages(
-            steps.rewards,
-            steps.values,
+            steps,
             bootstrap + share * after,
-            steps.terminals,
-            steps.truncations,
-            steps.final_values,
-            steps.masks,
-            ratios,
             gamma=config.gamma,
             gae_lambda=config.gae_lambda,
-            rho_clip=config.vtrace_rho_clip,
-            c_clip=config.vtrace_c_clip,
+            **clips,
         )
         advantages = corrections
         if ratios is not None:
@@ -167,8 +163,7 @@ class TorchEngine(Engine):
                 ratios,
                 steps.terminals | steps.truncations,
                 decay=config.gamma * config.gae_lambda,
-                rho_clip=config.vtrace_rho_clip,
-                c_clip=config.vtrace_c_clip,
+                **clips,
             )
         return Targets(advantages, corrections + steps.values), corrections[:, 0]
 
@@ -190,16 +185,6 @@ class TorchEngine(Engine):
         if passes is None:
             passes = self.config.n_epochs
         return max(1, round(passes * shape.minibatches))
-
-    def _pass(
-        self, rollout: Rollout, shape: BatchShape, targets: Targets, now: Schedule
-    ) -> Iterator[Minibatch]:
-        """Yield the minibatches of one pass over the rollout."""
-        alpha, beta = self.config.prio_alpha, now.prio_beta
-        drawn_from = (rollout, *targets, shape, self._rng, self.world)
-        if alpha == 0:
-            return minibatches(*drawn_from)
-        return prioritised_minibatches(*drawn_from, alpha=alpha, beta=beta)
 
     def update(self, minibatch: Minibatch, now: Schedule) -> Tensor:
         """Take one optimizer step; return its NUMBERS as one tensor."""

@@ -29,7 +29,7 @@ from pufferlib import config as configs
 from pufferlib import native
 from pufferlib.closing import Closing
 from pufferlib.config import TrainConfig, batch_shape, complete_options
-from pufferlib.dashboard import Dashboard, make_dashboard
+from pufferlib.dashboard import Dashboard, Record, make_dashboard
 from pufferlib.distributed.world import SlotGenerator, World, join_world
 from pufferlib.episodes import EpisodeWindow, joined_metrics
 from pufferlib.errors import NonFiniteError, UsageError
@@ -46,13 +46,14 @@ from pufferlib.training import saving
 from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
 from pufferlib.training.rollout import Carry, Rollout, begin
-from pufferlib.training.state import TrainState
+from pufferlib.vectorization import check_vector_env
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
 # options that may differ between the processes of a run
 _OWN_OPTIONS = {"device", "torch_threads", "run_dir", "dashboard"}
+_EPISODE_KEYS = ("mean_reward", "min_reward", "max_reward", "episode_length")
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
 
 
@@ -62,10 +63,10 @@ class PuffeRL(Closing):
     The trainer steps `env` from here on; the caller closes both. `policy=None` builds the default
     policy for the spaces. The env gets `seed`, unless `env.seed` was called before.
 
-    Unset options come from the ini of the env's name, if this package has one, as in `puffer
-    train`; else they are adjusted to the number of slots (`config.complete_options`). `adjusted`
-    names those that differ from the defaults shown here. Without a budget (`total_timesteps` or
-    `num_iterations`) the learning rate stays constant.
+    Unset options come from the ini of the name that `make` got, if this package has one, as in
+    `puffer train`; else they are adjusted to the number of slots (`config.complete_options`).
+    `adjusted` names those that differ from the defaults shown here. Without a budget
+    (`total_timesteps` or `num_iterations`) the learning rate stays constant.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class PuffeRL(Closing):
         logger: Logger | Iterable[Logger] | None = None,
         **settings: Any,
     ) -> None:
-        _check_env(env)
+        check_vector_env(env)
         _check_policy(policy)
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
-        packaged = configs.load(env.name or "")
+        packaged = configs.load(env.name if env.is_from_make else "")
         settings = configs.merge_train_layers(packaged.chosen_train(), settings)
         checked = TrainConfig.from_dict(settings)
         self.world = join_world(checked.device)
@@ -101,7 +102,8 @@ class PuffeRL(Closing):
         if warning is not None:
             warnings.warn(warning, UserWarning, stacklevel=2)
         check_batch(env, self.config.batch_size // self.world.size, self.device.type)
-        self.world.agree({"slots": env.num_agents, **_shared_options(self.config)})
+        options = {k: v for k, v in asdict(self.config).items() if k not in _OWN_OPTIONS}
+        self.world.agree({"slots": env.num_agents, **options})
         self.world.agree(_layout_of(self.policy, self.spaces))
         self.world.copy_from_first((*self.policy.parameters(), *self.policy.buffers()))
         sample_rng = SlotGenerator(self.device, self.world)
@@ -129,7 +131,10 @@ class PuffeRL(Closing):
         self.optimizer = self.engine.optimizer
         trained = [p for p in self.policy.parameters() if p.requires_grad]
         self.num_parameters = sum(p.numel() for p in trained)
-        self._set_threads()
+        if self.config.torch_threads is not None:  # for the whole process
+            torch.set_num_threads(self.config.torch_threads)
+        elif self.device.type == "cpu" and self.num_parameters < _SMALL_POLICY:
+            torch.set_num_threads(1)
         self.num_iterations = self.config.iterations
         self._num_episodes = 0.0  # that ended in the last rollout
         self._loss_log: dict[str, float] = {}
@@ -140,7 +145,7 @@ class PuffeRL(Closing):
         self._dashboard: Dashboard | None = None
         self._closed = False
         self._env = env
-        self.state = TrainState(
+        self.state = saving.TrainState(
             self.config.learning_rate,
             parts.order_rng,
             sample_rng,
@@ -160,7 +165,7 @@ class PuffeRL(Closing):
 
     @env.setter
     def env(self, env: VectorEnv) -> None:
-        _check_env(env)
+        check_vector_env(env)
         env = as_self_play(env, asdict(self.config), self.world, before=self._env)
         spaces = policy_spaces(env)
         loading.check_spaces(spaces, self.spaces, "of the env before")
@@ -186,7 +191,13 @@ class PuffeRL(Closing):
             )
             if before is not None:
                 self.reward_norm.moments.load_state_dict(before.moments.state_dict())
-        return self._start_env()
+        seed = self.config.seed if env._next_seed is None else env._next_seed
+        first_env = self.world.rank * env.num_agents // env.agents_per_env
+        if first_env and not env.place(first_env):
+            seed = native.env_seed(seed, self.world.rank << 32) % 2**32
+        env.seed(seed)
+        env.reset()
+        return begin(env, self.device)
 
     # ---- The three calls of an iteration -------------------------------------------------------
 
@@ -210,10 +221,8 @@ class PuffeRL(Closing):
         now = time.perf_counter()
         sps = self.config.batch_size / (now - self._last_evaluate)
         self._last_evaluate = now
-        blank = dict.fromkeys(
-            ("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan
-        )
-        return {**blank, **self.state.episodes.means(), "episodes": self._num_episodes, "sps": sps}
+        means = {**dict.fromkeys(_EPISODE_KEYS, math.nan), **self.state.episodes.means()}
+        return {**means, "episodes": self._num_episodes, "sps": sps}
 
     def train(self) -> dict[str, float]:
         """Update the policy on the last rollout; return the means of its losses."""
@@ -239,14 +248,13 @@ class PuffeRL(Closing):
             "explained_variance": variance,
             "learning_rate": now.learning_rate,
             "updates": float(len(table)),
-            **({} if config.clip_coef_final is None else {"clip_coef": now.clip_coef}),
-            **({} if config.ent_coef_final is None else {"ent_coef": now.ent_coef}),
-            **(
-                {}
-                if config.on_nan == "stop"
-                else {"skipped_updates": float(len(table) - len(sound))}
-            ),
         }
+        if config.clip_coef_final is not None:
+            self._loss_log["clip_coef"] = now.clip_coef
+        if config.ent_coef_final is not None:
+            self._loss_log["ent_coef"] = now.ent_coef
+        if config.on_nan == "skip":
+            self._loss_log["skipped_updates"] = float(len(table) - len(sound))
         return dict(self._loss_log)
 
     def mean_and_log(self) -> dict[str, float]:
@@ -255,7 +263,6 @@ class PuffeRL(Closing):
         elapsed, self._last_log = now - self._last_log, now
         spans = self._profiler.drain()
         episodes = self.state.episodes.means()
-        common = ("mean_reward", "min_reward", "max_reward", "episode_length")
         log: dict[str, float] = {
             "iteration": self.iteration,
             "steps": self.steps,
@@ -263,7 +270,7 @@ class PuffeRL(Closing):
             "sps": self.config.batch_size / elapsed,
             "uptime": self.uptime,
             "eta": max(0, self.num_iterations - self.iteration) * elapsed,
-            **{key: episodes.pop(key, math.nan) for key in common},
+            **{key: episodes.pop(key, math.nan) for key in _EPISODE_KEYS},
             "episodes": self._num_episodes,
             **{f"env/{key}": value for key, value in episodes.items()},
             **self._loss_log,
@@ -331,13 +338,7 @@ class PuffeRL(Closing):
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        try:
-            number = float(rate)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not (math.isfinite(number) and number >= 0):
-            raise UsageError(f"`learning_rate` must be a number of at least 0, but got {rate!r}.")
-        self.state.learning_rate = number
+        self.state.learning_rate = TrainConfig(learning_rate=rate).learning_rate
 
     @property
     def iteration(self) -> int:
@@ -400,10 +401,8 @@ class PuffeRL(Closing):
         false for illegal actions. The policy runs in eval mode. Pass the state to the next call,
         and None at the beginning of an episode.
         """
-
-        agent_ids = self.env.agent_ids
         return self.engine.actor.predict(
-            observations, state, deterministic, action_masks, agent_ids
+            observations, state, deterministic, action_masks, self.env.agent_ids
         )
 
     def save_checkpoint(self, path: str | Path, metadata: Mapping[str, Any] | None = None) -> None:
@@ -427,14 +426,11 @@ class PuffeRL(Closing):
     def dashboard(self) -> Dashboard:
         """The display of this run, created at first use."""
         if self._dashboard is None:
-            self._dashboard = make_dashboard(
-                self.config.dashboard if self.world.is_first else "off",
-                env_name=self.env.name or type(self.env).__name__,
-                num_parameters=self.num_parameters,
-                device=str(self.device),
-                engine=self.engine.name,
-                total_steps=self.num_iterations * self.config.batch_size,
-            )
+            name = self.env.name or type(self.env).__name__
+            steps = self.num_iterations * self.config.batch_size
+            about = (self.num_parameters, str(self.device), self.engine.name, steps)
+            mode = self.config.dashboard if self.world.is_first else "off"
+            self._dashboard = make_dashboard(mode, Record(name, *about))
             self._dashboard.__enter__()
             if self.adjusted:
                 slots = self.env.num_agents * self.world.size
@@ -460,22 +456,6 @@ class PuffeRL(Closing):
             self._dashboard.close()
         self._logger.close()
 
-    def _start_env(self) -> Carry:
-        seed = self.config.seed if self.env._next_seed is None else self.env._next_seed
-        before = self.world.rank * self.env.num_agents // self.env.agents_per_env
-        if before and not self.env.place(before):
-            seed = native.env_seed(seed, self.world.rank << 32) % 2**32
-        self.env.seed(seed)
-        self.env.reset()
-        return begin(self.env, self.device)
-
-    def _set_threads(self) -> None:
-        """Set the number of torch's CPU threads, for the whole process."""
-        if self.config.torch_threads is not None:
-            torch.set_num_threads(self.config.torch_threads)
-        elif self.device.type == "cpu" and self.num_parameters < _SMALL_POLICY:
-            torch.set_num_threads(1)
-
 
 def _signature() -> inspect.Signature:
     """Return the signature with the options of TrainConfig, for help() and editors."""
@@ -491,14 +471,6 @@ def _signature() -> inspect.Signature:
 
 
 PuffeRL.__signature__ = _signature()  # type: ignore[attr-defined]
-
-
-def _check_env(env: Any) -> None:
-    missing = [name for name in ("reset", "send", "recv", "num_agents") if not hasattr(env, name)]
-    if missing:
-        is_env = callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))
-        way = "`pufferlib.emulate(env, num_envs=8)`" if is_env else "`pufferlib.make(name)`"
-        raise UsageError(f"`env` must be a VectorEnv, but got {type(env).__name__}. Try {way}.")
 
 
 def _check_policy(policy: Any) -> None:
@@ -517,11 +489,6 @@ def _check_policy(policy: Any) -> None:
         f"`policy` must be an nn.Module, but got {type(policy).__name__}. "
         "Try None, which builds one for the spaces."
     )
-
-
-def _shared_options(config: TrainConfig) -> dict[str, object]:
-    """Return the options that must be equal in all processes of a run."""
-    return {name: value for name, value in asdict(config).items() if name not in _OWN_OPTIONS}
 
 
 def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:

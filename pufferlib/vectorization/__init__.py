@@ -1,7 +1,8 @@
 """Many environments at once behind one interface."""
 
 from pufferlib.vectorization.backends import emulate, make
-from pufferlib.vectorization.base import Batch, VectorEnv
+from pufferlib.vectorization.base import Batch, VectorEnv, check_vector_env
+from pufferlib.vectorization.batched import Batched
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.ray import Ray
 from pufferlib.vectorization.serial import Serial
@@ -11,11 +12,14 @@ from pufferlib.vectorization.threads import Threads
 __all__ = [
     "DEFAULT_NUM_ENVS",
     "Batch",
+    "Batched",
     "Multiprocessing",
     "Ray",
     "Serial",
     "Threads",
     "VectorEnv",
+    "batched",
+    "check_vector_env",
     "emulate",
     "make",
     "measuring",

@@ -33,10 +33,6 @@ class Slots(NamedTuple):
         """Envs that these slots belong to."""
         return len(self.masks) // self.agents_per_env
 
-    def of_agent(self, agent: int) -> Slots:
-        """Return the slots of one agent, in all envs."""
-        return Slots(self.masks[agent :: self.agents_per_env])
-
 
 def action_rows(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[Any]:
     """Return `actions` as rows `[slots, *layout.shape]`; a UsageError says what does not fit.
@@ -44,8 +40,11 @@ def action_rows(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[Any
     They may be an array of numbers of the space `[slots, *shape]`, `[envs, agents, *shape]` or
     `[*shape]` (one for all); a list of values of the space, a value for all, or a sample of
     `batch_space(space, slots)`; {agent_id: any of these}; a list of {agent_id: value}, one for each
-    env. An array holds values too, not indices: those of a Discrete begin at its start.
+    env. An array holds values too, not indices: those of a Discrete begin at its start. An array of
+    objects is a list of values.
     """
+    if isinstance(actions, np.ndarray) and actions.dtype == object:
+        actions = actions.tolist()
     if _has_agents(layout, actions, slots):
         return _rows_by_agent(layout, actions, slots)
     if layout.structured and isinstance(actions, Mapping | tuple):
@@ -80,15 +79,12 @@ def _has_agents(layout: ActionLayout, actions: Any, slots: Slots) -> bool:
 
 
 def _rows_by_agent(layout: ActionLayout, actions: Mapping[Any, Any], slots: Slots) -> NDArray[Any]:
-    agent_ids = _known_agents(actions, slots)
-    for id in agent_ids:
+    rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
+    for agent, id in enumerate(_known_agents(actions, slots)):
         if id not in actions:
             raise UsageError(f"`actions` must have rows for every agent, but lacks {id!r}.")
-    rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
-    for agent, id in enumerate(agent_ids):
-        rows[agent :: slots.agents_per_env] = action_rows(
-            layout, actions[id], slots.of_agent(agent)
-        )
+        own = slice(agent, None, slots.agents_per_env)  # in all envs
+        rows[own] = action_rows(layout, actions[id], Slots(slots.masks[own]))
     return rows
 
 

@@ -12,12 +12,17 @@ from pufferlib.errors import UsageError, unknown_name
 from pufferlib.native import NativeCreator
 from pufferlib.registry import EnvSpec, check_settings, find
 from pufferlib.system import usable_cores
-from pufferlib.vectorization.base import VectorEnv
-from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
+from pufferlib.vectorization.batched import SimulatorCreator
 from pufferlib.vectorization.creators import Recipe, can_run
 from pufferlib.vectorization.measuring import step_seconds
 from pufferlib.vectorization.sizes import DEFAULT_NUM_ENVS, resolve_sizes
 
+# backends that can run one kind of env only, and what it is called
+_NEEDED: dict[str, tuple[type, str]] = {
+    "threads": (NativeCreator, "a C env"),
+    "batched": (SimulatorCreator, "an env of a batched simulator"),
+}
 _WORTH_SECONDS = 4e-4  # of a step of all envs; below, processes cost more than they save
 
 
@@ -37,12 +42,13 @@ def make(
     Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third; `num_envs` is 256 by
     default, or the number in the ini of the name's family (pufferlib/configs/families).
 
-    `backend` is "threads", "serial", "multiprocessing", "ray" or "auto" (the default): C threads
-    for Ocean envs (`num_workers` of them, all cores by default); for others the backend of the
-    family's ini, else worker processes where options or the time of a step call for them, else a
-    serial loop. The attribute `backend` of the result says which it is. `vec` are further options
-    of the backend, such as {"restart": 3} for worker processes; `double_buffer` steps one half of
-    the slots on C threads while the policy acts on the other.
+    `backend` is "threads", "serial", "multiprocessing", "ray", "batched" or "auto" (the default): C
+    threads for Ocean envs (`num_workers` of them, all cores by default); a simulator that steps a
+    whole batch itself does so ("batched"); for others the backend of the family's ini, else worker
+    processes where options or the time of a step call for them, else a serial loop. The attribute
+    `backend` of the result says which it is. `vec` are further options of the backend, such as
+    {"restart": 3} for worker processes; `double_buffer` steps one half of the slots on C threads
+    while the policy acts on the other.
 
     `seed` is used by the first `reset`. Further keywords are the env's own params; an unknown one
     is an error that suggests the nearest.
@@ -51,12 +57,16 @@ def make(
     settings = {**spec.kwargs, **env_kwargs}
     family = config.family_vec(spec.id) if spec.family else {}
     default = family.get("num_envs") or DEFAULT_NUM_ENVS
+    if num_envs is num_workers is envs_per_worker is None:
+        num_workers = family.get("num_workers")
     envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker, default)
     check_settings(spec, settings, _options_of(make))
     options = {**(vec or {}), **({"double_buffer": True} if double_buffer else {})}
     recipe = Recipe(spec.id, spec.entry_point, settings, envs, workers)
     backend = backend or family.get("backend")
-    return _seeded(_created(recipe, backend, options), spec.id, seed)
+    vecenv = _seeded(_created(recipe, backend, options), spec.id, seed)
+    vecenv.is_from_make = True
+    return vecenv
 
 
 def emulate(
@@ -102,10 +112,11 @@ def _created(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) ->
     """Make the vector env with the backend that was asked for, or the best one."""
     if backend not in (None, "auto", *config.BACKENDS):
         raise unknown_name("backend", str(backend), ["auto", *config.BACKENDS])
-    if backend == "threads" and not isinstance(recipe.entry_point, NativeCreator):
+    creator, what = _NEEDED.get(backend or "", (object, ""))
+    if not isinstance(recipe.entry_point, creator):
         raise UsageError(
-            f"`backend` must be auto, serial, multiprocessing or ray for `{recipe.name}`, which is "
-            "not a C env, but got threads."
+            f"`backend` must be auto, serial, multiprocessing or ray for `{recipe.name}`, "
+            f"which is not {what}, but got {backend}."
         )
     if backend is None or backend == "auto":
         backend = best_backend(recipe, options)
@@ -118,8 +129,9 @@ def _created(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) ->
 
 def best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
     """Choose by what is known of the env and the options, else by the time of a step."""
-    if isinstance(recipe.entry_point, NativeCreator):
-        return "threads"
+    for backend, (kind, _) in _NEEDED.items():
+        if isinstance(recipe.entry_point, kind):
+            return backend
     if recipe.is_instance:
         return "serial"
     if options or (recipe.num_workers or 1) > 1:

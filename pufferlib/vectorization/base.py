@@ -5,22 +5,30 @@ Users subclass it too, so it turns whatever their `reset` and `step` return into
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib import native
+from pufferlib.buffers import Buffers
 from pufferlib.closing import Closing
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import ObservationLayout, Space, observation_layout
-from pufferlib.vectorization.actions import AgentIds
-from pufferlib.vectorization.creators import EnvCreator
-from pufferlib.vectorization.reset_observations import first_observations
-from pufferlib.vectorization.results import result_rows, truncations_in
+from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
+from pufferlib.vectorization.actions import AgentIds, Slots, action_rows
+from pufferlib.vectorization.creators import EnvCreator, Recipe
+from pufferlib.vectorization.results import (
+    first_observations,
+    infos_by_slot,
+    result_rows,
+    truncations_in,
+)
 
 
 class Batch(NamedTuple):
@@ -60,7 +68,7 @@ class VectorEnv(Closing):
 
     Autoreset is same-step: the observation after an end is the first of the next episode. A
     *terminal* ended the episode and cuts the value to zero; a *truncation* cut it short, and the
-    value goes on from its last observation, which `final_observations` holds in rows where
+    value continues from its last observation, which `final_observations` holds in rows where
     `truncations` is set. Slots whose `masks` row is False belong to absent agents: no data and no
     loss.
 
@@ -75,8 +83,9 @@ class VectorEnv(Closing):
     true `TimeLimit.truncated`; that info may bring the `final_observation` as well.
     """
 
-    name: str = ""  # of the env, as `make` knows it
-    backend: str = "custom"  # "threads", "serial", "multiprocessing", "ray"; where the envs run
+    name: str = ""  # of the env
+    is_from_make: bool = False  # so the options in the ini of its name apply
+    backend: str = "custom"  # a key of config.BACKENDS: where the envs run
     num_envs: int = 0  # a subclass sets it
     num_workers: int = 1
     batches: int = 1  # parts of the slots; `recv` hands over one of them
@@ -91,6 +100,7 @@ class VectorEnv(Closing):
     truncations: NDArray[np.bool_]
     final_observations: NDArray[Any]
 
+    _owns_rows: bool = False  # `reset` and `step` set the rows themselves, truncations included
     _has_halves: bool = False  # `send` and `recv` are `_give` and `_take`, without `step`
     _serial: ClassVar[type[Any]]  # Serial, which is a subclass: serial.py sets it
     _within: VectorEnv | None = None  # the vector env that this one steps
@@ -102,8 +112,6 @@ class VectorEnv(Closing):
     _batch: Batch | None = None
     _handed: slice | NDArray[np.int64] | None = None  # slots handed over last; None for all
     _tracker: EpisodeTracker | None = None
-    _observation_space: Space | None = None
-    _action_space: Space | None = None
 
     def __init__(self, env_creator: EnvCreator | None = None, num_envs: int | None = None) -> None:
         if env_creator is None:
@@ -111,12 +119,12 @@ class VectorEnv(Closing):
         if num_envs is None:
             raise UsageError("`num_envs` must be given with `env_creator`. Try num_envs=8.")
         serial = self._serial(env_creator, num_envs)
-        self._stand_around(serial)
+        self._surround(serial)
         self.envs = serial.envs
         self.action_masks = serial.action_masks
         self.observation_space, self.action_space = serial.observation_space, serial.action_space
 
-    def _stand_around(self, inner: VectorEnv) -> None:
+    def _surround(self, inner: VectorEnv) -> None:
         """Take backend, sizes and rows of the vector env that this one steps."""
         self._within, self.backend = inner, inner.backend
         self.num_envs, self.agents_per_env = inner.num_envs, inner.agents_per_env
@@ -132,23 +140,15 @@ class VectorEnv(Closing):
 
     # ---- Spaces and sizes ----------------------------------------------------------------------
 
-    @property
+    @functools.cached_property
     def observation_space(self) -> Space:
-        """The observation space of one agent."""
+        """The observation space of one agent; where a subclass sets none, that of its first env."""
         return self._space("observation")
 
-    @observation_space.setter
-    def observation_space(self, space: Space) -> None:
-        self._observation_space = space
-
-    @property
+    @functools.cached_property
     def action_space(self) -> Space:
-        """The action space of one agent."""
+        """The action space of one agent; where a subclass sets none, that of its first env."""
         return self._space("action")
-
-    @action_space.setter
-    def action_space(self, space: Space) -> None:
-        self._action_space = space
 
     @functools.cached_property
     def agents_per_env(self) -> int:
@@ -160,35 +160,22 @@ class VectorEnv(Closing):
     def _first_env(self) -> Any:
         return next(iter(self.envs or ()), None)
 
-    def _known_space(self, noun: str) -> Space | None:
-        space: Any = {"observation": self._observation_space, "action": self._action_space}[noun]
+    def _space(self, noun: str) -> Space:
         env = self._first_env()
-        for name in (f"single_{noun}_space", f"{noun}_space"):
-            if space is None:
-                space = getattr(env, name, None)
+        space: Any = getattr(env, f"single_{noun}_space", None)
+        if space is None:  # not `or`: an empty space is false
+            space = getattr(env, f"{noun}_space", None)
         if callable(space):  # a method of PettingZoo's envs
             space = space(env.possible_agents[0])
-        known: Space | None = space
-        return known
-
-    def _space(self, noun: str) -> Space:
-        space = self._known_space(noun)
         if space is None:
             raise UsageError(
                 f"`{noun}_space` must be known, but {type(self).__name__} has none. "
                 f"Try `self.{noun}_space = ...` in its __init__."
             )
-        return space
+        return space  # type: ignore[no-any-return]
 
-    @property
-    def single_observation_space(self) -> Space:
-        """Alias of `observation_space`."""
-        return self.observation_space
-
-    @property
-    def single_action_space(self) -> Space:
-        """Alias of `action_space`."""
-        return self.action_space
+    single_observation_space = property(lambda self: self.observation_space, doc="An alias.")
+    single_action_space = property(lambda self: self.action_space, doc="An alias.")
 
     @property
     def num_agents(self) -> int:
@@ -258,7 +245,14 @@ class VectorEnv(Closing):
         if self._has_halves:
             self._give(actions)
         else:
-            self._batch = self._batch_of_step(actions)
+            self._acting = self.masks.copy() if self._within is not None else self.masks
+            result = self.step(self._as_step_takes(actions))
+            if len(result) != 4:
+                raise EnvError(
+                    f"`step` of {type(self).__name__} must return 4 parts (observations, rewards, "
+                    f"dones, infos), but got {len(result)}."
+                )
+            self._batch = self._as_batch(*result)
         self._sent = True
 
     def recv(self) -> Batch:
@@ -276,18 +270,10 @@ class VectorEnv(Closing):
 
     def _take(self) -> Batch:
         """Return the first batch after a reset or restore, or the end of a step that was begun."""
-        return self._first_batch()
-
-    def _batch_of_step(self, actions: Any) -> Batch:
-        """Run `step`, also one of a mix-in, and return its results as a batch."""
-        self._acting = self.masks.copy() if self._within is not None else self.masks
-        result = self.step(self._as_step_takes(actions))
-        if len(result) != 4:
-            raise EnvError(
-                f"`step` of {type(self).__name__} must return 4 parts (observations, rewards, "
-                f"dones, infos), but got {len(result)}."
-            )
-        return self._as_batch(*result)
+        slots = self.num_agents
+        rewards, flags = np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.bool_)
+        infos = Infos(slots, dict)
+        return Batch(slice(0, slots), self.observations, rewards, flags, flags, self.masks, infos)
 
     def _begin(self, call: str) -> None:
         """Raise, naming the call that is due, unless `call` may be made now."""
@@ -299,26 +285,32 @@ class VectorEnv(Closing):
             raise UsageError(f"`recv` must be called before the next `{call}`.")
         if call == "recv" and self._received and not self._sent:
             raise UsageError("`send` must be called before the next `recv`.")
+        if call == "step":
+            self._received = True  # nothing is left to receive from before this step
 
     def _note_reset(self, observations: Any) -> None:
         """Take the `observations` that a subclass's `reset` returned, and start over."""
         self._next_seed = None
-        self._ready, self._sent, self._received = True, False, False
+        self._start_over()
+        if self._owns_rows:
+            return
         if self._within is not None:
             self.agent_ids = self._within.agent_ids
         elif isinstance(observations, Mapping):
             self._note_agents(tuple(observations))
-        self.observations = self._as_rows("observations", observations)
+        self.observations = result_rows(self, "observations", observations)
         self.rewards = np.zeros(self.num_agents, dtype=np.float32)
         self.terminals = np.zeros(self.num_agents, dtype=np.bool_)
         self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
         self.final_observations = self.observations
         if self._within is not None and not self._derives_all():
-            inner = self._within  # its rows are valid right after a plain `step` too
-            self.rewards, self.terminals = inner.rewards, inner.terminals
-            self.truncations = inner.truncations
-            self.final_observations = inner.final_observations
+            for name in ("rewards", "terminals", "truncations", "final_observations"):
+                setattr(self, name, getattr(self._within, name))  # valid after a plain `step` too
         self._tracker = EpisodeTracker(self.num_agents)
+
+    def _start_over(self) -> None:
+        """Note that new episodes have begun: `recv` or `step` is next."""
+        self._ready, self._sent, self._received = True, False, False
 
     def _note_agents(self, ids: tuple[Any, ...]) -> None:
         """Note the agent ids that a subclass's results have as keys."""
@@ -334,9 +326,9 @@ class VectorEnv(Closing):
 
     def _as_step_takes(self, actions: Any) -> Any:
         """Return actions as a subclass's `step` takes them: by agent where its results are."""
-        if self.agent_ids is None or self._within is not None or isinstance(actions, Mapping):
+        if self.agent_ids is None or self._owns_rows or self._within is not None:
             return actions
-        return self._by_agent(np.asarray(actions))
+        return actions if isinstance(actions, Mapping) else self._by_agent(np.asarray(actions))
 
     def _by_agent(self, rows: NDArray[Any]) -> Any:
         """Return rows as {agent_id: rows of that agent}, views, where the envs use agent ids."""
@@ -344,25 +336,21 @@ class VectorEnv(Closing):
             return rows
         return {id: rows[slot :: self.agents_per_env] for slot, id in enumerate(self.agent_ids)}
 
-    def _first_batch(self) -> Batch:
-        slots = self.num_agents
-        rewards, flags = np.zeros(slots, dtype=np.float32), np.zeros(slots, dtype=np.bool_)
-        infos = Infos(slots, dict)
-        return Batch(slice(0, slots), self.observations, rewards, flags, flags, self.masks, infos)
-
     def _derives_all(self) -> bool:
         """Return whether truncations and final observations are in the results of `step`."""
-        own = type(self)._as_batch is VectorEnv._as_batch
-        return own and (self._within is None or self._within._derives_all())
+        return not self._owns_rows and (self._within is None or self._within._derives_all())
 
     def _as_batch(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> Batch:
         """Make a batch of what `step` returned, and count its episodes."""
+        if self._owns_rows:
+            return self._batch_of(infos)
         before = self.observations
-        self.observations = self._as_rows("observations", observations)
-        self.rewards = self._as_rows("rewards", rewards)
-        ended = self._as_rows("dones", dones)
+        self.observations = result_rows(self, "observations", observations)
+        self.rewards = result_rows(self, "rewards", rewards)
+        ended = result_rows(self, "dones", dones)
         if self._derives_all():
-            found = truncations_in(self, self.observations, ended, infos)
+            infos = infos_by_slot(self, infos)
+            found = truncations_in(self.observations, ended, infos)
             self.truncations, self.final_observations = found
         else:
             assert self._within is not None
@@ -386,10 +374,6 @@ class VectorEnv(Closing):
         if self._handed is not None:
             rows = tuple(array[self._handed] for array in rows)  # type: ignore[assignment]
         return Batch(self.slots, *rows, infos)
-
-    def _as_rows(self, field: str, value: Any) -> NDArray[Any]:
-        inner = None if self._within is None else self._within.observations
-        return result_rows(self, self._observation_layout, field, value, inner)
 
     @functools.cached_property
     def _observation_layout(self) -> ObservationLayout:
@@ -428,6 +412,25 @@ class VectorEnv(Closing):
         """
         raise UsageError(f"{type(self).__name__} cannot restore a snapshot: its envs have none.")
 
+    def _state_rows(self, state: Any, env: int | None, above: int = -1) -> NDArray[np.uint8]:
+        """Return `state` as rows for all envs, or as the one for `env`, longer than `above`."""
+        rows = np.atleast_2d(np.asarray(state))
+        wanted = self.num_envs + self.surplus_envs if env is None else 1
+        if rows.dtype != np.uint8 or len(rows) != wanted or rows.shape[1] <= above:
+            raise UsageError(
+                f"`state` must be {wanted} rows of bytes from `snapshot`, "
+                f"but got {rows.dtype} of shape {rows.shape}."
+            )
+        if env is not None and not self._ready:
+            raise UsageError("`reset` must be called before `restore` of one env.")
+        self._check_env(env or 0)
+        return rows
+
+    def _check_env(self, env: int) -> None:
+        total = self.num_envs + self.surplus_envs
+        if not 0 <= env < total:
+            raise UsageError(f"`env` must be in 0..{total - 1}, but got {env}.")
+
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
         """Return a picture [height, width, 3] of one env, or None where there is none."""
         return None if self._within is None else self._within.render(env)
@@ -439,16 +442,80 @@ class VectorEnv(Closing):
             self._within.close()
 
     def __repr__(self) -> str:
-        parts = [f"num_envs={self.num_envs or None}"]
-        sizes = {
-            "agents_per_env": (self.agents_per_env, 1),
-            "num_workers": (self.num_workers, 1),
-            "surplus_envs": (self.surplus_envs, 0),
-        }
-        parts += [f"{name}={value}" for name, (value, usual) in sizes.items() if value != usual]
-        parts += [f"{noun}_space={self._known_space(noun)}" for noun in ("observation", "action")]
-        name = [repr(self.name)] if self.name else []
-        return f"{type(self).__name__}({', '.join(name + parts)})"
+        parts = [repr(self.name)] if self.name else []
+        parts.append(f"num_envs={self.num_envs or None}")
+        for name, usual in (("agents_per_env", 1), ("num_workers", 1), ("surplus_envs", 0)):
+            if getattr(self, name) != usual:
+                parts.append(f"{name}={getattr(self, name)}")
+        with contextlib.suppress(UsageError):  # a subclass has not set them yet
+            spaces = f"observation_space={self.observation_space}, action_space={self.action_space}"
+            parts.append(spaces)
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class BufferedVectorEnv(VectorEnv):
+    """A vector env whose rows live in one set of `Buffers`; the base of the backends."""
+
+    _owns_rows = True
+    _buffers: Buffers
+    _owner: int = 0  # the process that made what steps the envs, which a fork does not have; 0: any
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
+        """Make the vector env of a recipe; `options` are keywords of the constructor."""
+        return cls(recipe.creator(), recipe.num_envs, recipe.num_workers, **options)  # type: ignore[call-arg]
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the keywords of the constructor that no recipe holds."""
+        own = ("env_creator", "num_envs", "num_workers", "envs_per_worker", "first_env", "settings")
+        return [name for name in inspect.signature(cls).parameters if name not in own]
+
+    def _attach(self, buffers: Buffers, observation_space: Space, action_space: Space) -> None:
+        self._buffers = buffers
+        self.observation_space, self.action_space = observation_space, action_space
+        self._action_layout = action_layout(action_space)
+        self.observations, self.rewards = buffers.observations, buffers.rewards
+        self.terminals, self.truncations = buffers.terminals, buffers.truncations
+        self.masks, self.action_masks = buffers.masks, buffers.action_masks
+        self.final_observations = buffers.final_observations
+        self._action_rows = buffers.actions[: self.batch_slots]  # for the slots of one batch
+
+    def rebind(self, buffers: Buffers) -> bool:
+        """Use rows of a larger vector from the next reset on; return False where that cannot be."""
+        return False
+
+    def _begin(self, call: str) -> None:
+        super()._begin(call)
+        if self._owner and self._owner != os.getpid():
+            name = type(self).__name__
+            raise UsageError(
+                f"`{call}` must be called in the process that made this {name}, but this is a fork "
+                f"of it, which has no workers. Try a new {name} here."
+            )
+
+    def _fresh_seed(self, seed: int | None, is_python: bool = False) -> int:
+        """Return the seed for this reset: a random one where none was given or set by `seed`."""
+        given = self._take_seed(seed)
+        return native.fresh_seed() >> (32 if is_python else 0) if given is None else given
+
+    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[Any]:
+        """Return `actions`, in any form of `action_rows`, as rows for `slots`.
+
+        By default for those handed over last. The result may be the very array given.
+        """
+        wanted = self._action_rows if slots is None else self._buffers.actions[slots]
+        if (
+            type(actions) is np.ndarray
+            and actions.dtype == wanted.dtype
+            and actions.shape == wanted.shape
+            and actions.flags.carray
+            and self._action_layout.is_plain
+        ):
+            return actions
+        masks = self.masks[self.slots if slots is None else slots]
+        given_for = Slots(masks, self.agents_per_env, self.agent_ids)
+        return action_rows(self._action_layout, actions, given_for)
 
 
 class WrappedVectorEnv(VectorEnv):
@@ -463,7 +530,7 @@ class WrappedVectorEnv(VectorEnv):
     def __init__(self, wrapper: Any, inner: VectorEnv) -> None:
         super().__init__()
         self._wrapper = wrapper
-        self._stand_around(inner)
+        self._surround(inner)
         self.observation_space = wrapper.observation_space
         self.action_space = wrapper.action_space
 
@@ -481,6 +548,15 @@ class WrappedVectorEnv(VectorEnv):
             rows: NDArray[Any] = self._wrapper.final_observations
             return rows
         return super()._final_rows(inner, before)
+
+
+def check_vector_env(env: Any, name: str = "env") -> None:
+    """Raise UsageError, with the way to make one, unless `env` works like a VectorEnv."""
+    if all(hasattr(env, name) for name in ("reset", "send", "recv", "num_agents")):
+        return
+    is_env = callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))
+    way = "`pufferlib.emulate(env, num_envs=8)`" if is_env else "`pufferlib.make(name)`"
+    raise UsageError(f"`{name}` must be a VectorEnv, but got {type(env).__name__}. Try {way}.")
 
 
 def _checked_seed(seed: Any) -> int:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
-from pufferlib.errors import EnvError, UsageError
+from pufferlib.errors import EnvError, UsageError, error_line
 from pufferlib.system import has_workers
-from pufferlib.vectorization.failures import one_line
 
 EnvCreator: TypeAlias = Callable[[], Any]  # makes one env, or one vector env
 
@@ -72,9 +71,20 @@ def unpickled(data: bytes) -> EnvCreator:
         creator: EnvCreator = cloudpickle.loads(data)
     except Exception as error:
         raise EnvError(
-            f"`env_creator` must be something a worker can import, but {one_line(error)}"
+            f"`env_creator` must be something a worker can import, but {error_line(error)}"
         ) from error
     return creator
+
+
+def copied(env_creator: EnvCreator) -> EnvCreator:
+    """Return a copy of the creator, and of the classes and state that it holds, in this process."""
+    data, library = pickled(env_creator), cloudpickle.cloudpickle
+    # cloudpickle would find the user's own classes by their ids, and replace their methods
+    ids, library._DYNAMIC_CLASS_TRACKER_BY_ID = library._DYNAMIC_CLASS_TRACKER_BY_ID, {}
+    try:
+        return unpickled(data)
+    finally:
+        library._DYNAMIC_CLASS_TRACKER_BY_ID = ids
 
 
 def _modules_of(creator: Any) -> list[ModuleType]:

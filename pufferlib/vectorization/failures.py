@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from pufferlib import errors
 from pufferlib.errors import EnvError, PufferError, WorkerError
@@ -30,6 +31,9 @@ class LostWorkerError(WorkerError):
         return WorkerError(str(self), self.worker, self.envs, self.signal, self.stderr)
 
 
+OnLost: TypeAlias = Callable[[LostWorkerError], None] | None  # replaces a lost worker, or raises
+
+
 class RemoteTraceback(Exception):  # noqa: N818 - shown as a cause, never caught
     """The traceback of an error in a worker."""
 
@@ -53,9 +57,3 @@ def rebuilt(failure: Failure) -> PufferError:
         error = EnvError(f"{failure.kind}: {failure.message}")
     error.__cause__ = RemoteTraceback(failure.traceback)
     return error
-
-
-def one_line(error: BaseException) -> str:
-    """Return the class and the message of an exception in one line."""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import resource
 import threading
 import time
 from collections.abc import Mapping
@@ -17,15 +18,10 @@ from pufferlib.emulation import undisturbed
 from pufferlib.native import NativeCreator
 from pufferlib.spaces import ActionLayout, action_layout, action_values
 from pufferlib.vectorization.base import VectorEnv
-from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
+from pufferlib.vectorization.creators import EnvCreator, copied
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.threads import Threads
-
-try:
-    import resource
-except ImportError:  # not POSIX
-    resource = None  # type: ignore[assignment]
 
 _MAX_STEPS = 100_000
 _MAX_EXTRA_ENVS = 32  # that are made to see how much memory one takes
@@ -78,7 +74,7 @@ def measure_env(env_creator: EnvCreator, seconds: float = 0.5, seed: int = 0) ->
         ended: list[bool] = []
         waits, used, left = _voluntary_switches(), time.process_time(), seconds
         while len(ended) < _MAX_STEPS and (left > 0 or not ended):
-            env.actions[...] = random_rows(layout, vecenv.num_agents, rng)
+            env.actions[...] = random_rows(layout, vecenv.num_agents, rng, vecenv.action_masks)
             start_time, start_work = time.perf_counter(), time.thread_time()
             env.step(env.actions)
             worked.append(time.thread_time() - start_work)
@@ -118,7 +114,7 @@ def step_seconds(env_creator: EnvCreator, seconds: float = 0.02, limit: float = 
 
     def measure() -> None:
         try:
-            found.append(measure_env(unpickled(pickled(env_creator)), seconds).median_step)
+            found.append(measure_env(copied(env_creator), seconds).median_step)
         except BaseException:  # the env's own error: the backend will raise it again
             found.append(0.0)
 
@@ -190,7 +186,7 @@ def _worker_bytes(env_creator: EnvCreator, num_envs: int) -> int:
 
 def _voluntary_switches() -> int:
     """Return how often this thread has given up its core by itself."""
-    if resource is None or not hasattr(resource, "RUSAGE_THREAD"):
+    if not hasattr(resource, "RUSAGE_THREAD"):  # not Linux
         return 0
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
@@ -202,11 +198,27 @@ def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[Any]]:
     return [action_values(layout, rows) for rows in drawn]
 
 
-def random_rows(layout: ActionLayout, num_slots: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw an action for each slot; unbounded numbers stay within +-1000."""
+def legal_actions(vecenv: VectorEnv, rng: np.random.Generator) -> NDArray[Any]:
+    """Draw actions for every slot that its action masks allow now, as `step` takes them."""
+    layout = action_layout(vecenv.action_space)
+    return action_values(layout, random_rows(layout, vecenv.num_agents, rng, vecenv.action_masks))
+
+
+def random_rows(
+    layout: ActionLayout,
+    num_slots: int,
+    rng: np.random.Generator,
+    masks: NDArray[np.bool_] | None = None,
+) -> NDArray[Any]:
+    """Draw an action for each slot that `masks` allow; unbounded numbers stay within +-1000."""
     rows = np.empty((num_slots, *layout.shape), layout.dtype)
     indices, reals = layout.split(rows)
     indices[...] = rng.integers(0, layout.nvec, indices.shape)
+    if masks is not None:
+        wishes = masks * rng.uniform(0.5, 1, masks.shape)
+        parts = np.split(wishes[:, : sum(layout.nvec)], layout.firsts[1:], axis=1)
+        for component, part in enumerate(parts if layout.nvec else ()):
+            indices[:, component] = part.argmax(1)
     low, high = np.maximum(layout.low, -1e3), np.minimum(layout.high, 1e3)
     reals[...] = rng.uniform(low, high, reals.shape)
     return rows

@@ -12,23 +12,22 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.errors import PufferError, UsageError
+from pufferlib.errors import UsageError
 from pufferlib.system import check_descriptors, has_workers, usable_cores
-from pufferlib.vectorization.buffered import other_process
-from pufferlib.vectorization.creators import EnvCreator, pickled
-from pufferlib.vectorization.failures import LostWorkerError, rebuilt
+from pufferlib.vectorization.creators import EnvCreator
+from pufferlib.vectorization.failures import LostWorkerError, OnLost, rebuilt
 from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
 from pufferlib.vectorization.processes.shared_memory import SharedRows
 from pufferlib.vectorization.processes.worker import ENDED, INTERRUPTED, TURN, Binding
 from pufferlib.vectorization.processes.worker_group import Clock, WorkerGroup
 from pufferlib.vectorization.service import TurnReport
-from pufferlib.vectorization.sizes import Partition, check_options, unit_ranges
+from pufferlib.vectorization.shard import EnvDescription
+from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv, warn
 
 _SPIN_US = 5000  # how long to look at a flag before sleeping, where all processes have a core
@@ -77,37 +76,33 @@ class Multiprocessing(WorkerVectorEnv):
         units, workers = unit_ranges(
             num_envs, num_workers, envs_per_worker, surplus_envs, usable_cores()
         )
-        _warn_if_crowded(len(units))
+        cores = usable_cores()
+        if len(units) > cores:
+            warn(
+                f"{len(units)} workers share {cores} core{'s' * (cores > 1)}: fine for envs that "
+                "wait, slower for envs that compute."
+            )
         check_descriptors(_FDS_PER_WORKER * len(units) + _FDS)
-        self._plan(Partition(units), workers, mode, restart)
+        self._plan(units, workers, mode, restart)
         self._workers = np.arange(len(units), dtype=np.int32)
         self._group = WorkerGroup(
-            env_creator,
-            None if start_method == "fork" else pickled(env_creator),
-            self._partition,
-            start_method,
-            worker_threads,
-            timeout,
+            env_creator, self._partition, start_method, worker_threads, timeout
         )
-        fds: list[int] = []
-        self._finalizer = weakref.finalize(self, _stop, self._group, fds)
-        try:
-            self._describe(self._group.create(self._everyone), num_envs, surplus_envs)
-            self._map_rows(fds)
-        except LostWorkerError as error:
-            self._give_up(error)
-        except BaseException:
-            self._closed = True
-            self._finalizer()
-            raise
+        self._owner = os.getpid()
+        self._fds: list[int] = []
+        self._finalizer = weakref.finalize(self, _stop, self._group, self._fds)
+        self._open(num_envs, surplus_envs)
 
-    def _map_rows(self, fds: list[int]) -> None:
-        """Give all processes rows in one shared memory."""
+    def _create(self, workers: list[int]) -> dict[int, EnvDescription]:
+        return self._group.create(workers)
+
+    def _allocate(self) -> None:
         # where cores are short, spinning would keep the other side off its core
-        self._spin_us = _SPIN_US if len(self._everyone) < usable_cores() else 0
         num_workers = len(self._everyone)
-        self._shared = SharedRows(self._description, self.num_agents, num_workers, self._spin_us)
-        fds.append(self._shared.fd)
+        spin_us = _SPIN_US if num_workers < usable_cores() else 0
+        self._sizes = (self.num_agents, num_workers, spin_us)
+        self._shared = SharedRows(self._description, *self._sizes)
+        self._fds.append(self._shared.fd)
         self._flags = self._group.flags = self._shared.flags
         self._turns = [0] * num_workers  # given to each worker since it was bound
         self._clock = Clock(self._group.timeout)
@@ -117,20 +112,8 @@ class Multiprocessing(WorkerVectorEnv):
         self._group.bind(self._everyone, self._binding)
 
     def _binding(self, number: int, worker: int) -> tuple[Binding, tuple[int, ...]]:
-        binding = Binding(
-            number,
-            self._description,
-            self.num_agents,
-            len(self._everyone),
-            self._worker_slots[worker].start,
-            self._spin_us,
-        )
-        return binding, (self._shared.fd,)
-
-    def _begin(self, call: str) -> None:
-        super()._begin(call)
-        if not self._group.is_ours:
-            raise other_process(call, self)
+        first_slot = self._worker_slots[worker].start
+        return Binding(number, self._description, self._sizes, first_slot), (self._shared.fd,)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -156,25 +139,16 @@ class Multiprocessing(WorkerVectorEnv):
 
     def _start_reset(self) -> None:
         if not self.surplus_envs:
-            self._reset_all()
+            try:
+                self._reset_by_call(self._everyone)
+            except LostWorkerError as error:
+                self._give_up(error)
+            self._idle = self._everyone
             return
         self._shared.resets[:] = True, self._seed, self._envs_before
         turns = [turn + 1 for turn in self._turns]
         self._resetting, self._running, self._turns = set(self._everyone), self._everyone, turns
         self._flags.start(self._workers)
-
-    def _reset_all(self) -> None:
-        """Reset all envs by a call: an interrupt can cut it off, and the next call is complete."""
-        arguments = (self._seed, self._envs_before)
-        try:
-            reports = self._call(self._everyone, "reset", *arguments, on_lost=self._replace)
-        except LostWorkerError as error:
-            self._give_up(error)
-        for worker in self._everyone:
-            misfit = self._note_agents_of(worker, reports[worker].agent_ids)
-            if misfit is not None:
-                raise misfit
-        self._idle = self._everyone
 
     def _await(self, count: int) -> None:
         if self.surplus_envs and time.monotonic() - self._last_check > _CHECK_SECONDS:
@@ -219,7 +193,7 @@ class Multiprocessing(WorkerVectorEnv):
             return None
         _, kind, value = message
         if kind == "raised" and value.is_lost_worker:
-            raise self._group.bereft(worker, self._call_of(worker), value)
+            raise self._group.lost_inside(worker, self._call_of(worker), value)
         if kind == "raised":
             raise rebuilt(value)
         report: TurnReport = value
@@ -261,20 +235,15 @@ class Multiprocessing(WorkerVectorEnv):
     # ---- Calls and end -------------------------------------------------------------------------
 
     def _call(
-        self,
-        workers: list[int],
-        call: str,
-        *arguments: Any,
-        on_lost: Callable[[LostWorkerError], None] | None = None,
+        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
     ) -> dict[int, Any]:
         return self._group.call(workers, call, *arguments, on_lost=on_lost)
 
-    def _close_envs(self) -> PufferError | None:
-        if not self._group.is_ours:  # this is a fork of the process that made the workers
-            return None
-        if sys.exc_info()[0] is not None:
-            self._group.timeout = min(self._group.timeout or math.inf, GRACE_SECONDS)
-        return super()._close_envs()
+    def _close_envs(self) -> None:
+        if self._group.is_ours:  # else this is a fork of the process that made the workers
+            if sys.exc_info()[0] is not None:
+                self._group.timeout = min(self._group.timeout or math.inf, GRACE_SECONDS)
+            super()._close_envs()
 
 
 def _stop(group: WorkerGroup, fds: list[int]) -> None:
@@ -283,12 +252,3 @@ def _stop(group: WorkerGroup, fds: list[int]) -> None:
     finally:
         while fds:
             os.close(fds.pop())
-
-
-def _warn_if_crowded(num_workers: int) -> None:
-    cores = usable_cores()
-    if num_workers > cores:
-        warn(
-            f"{num_workers} workers share {cores} core{'s' * (cores > 1)}: fine for envs that "
-            "wait, slower for envs that compute."
-        )

@@ -14,28 +14,35 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.buffers import Buffers, allocate
-from pufferlib.errors import EnvError, MissingExtraError, PufferError, UsageError, WorkerError
+from pufferlib.errors import (
+    EnvError,
+    PufferError,
+    UsageError,
+    WorkerError,
+    error_line,
+    imported,
+)
 from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.failures import (
     Failure,
     LostWorkerError,
+    OnLost,
     failure_of,
-    one_line,
     rebuilt,
 )
 from pufferlib.vectorization.service import ShardService, TurnReport
 from pufferlib.vectorization.shard import EnvDescription, Shard
-from pufferlib.vectorization.sizes import Partition, check_options, unit_ranges
+from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv
 
 _CLOSE_SECONDS = 2.0  # how long envs may take to close
+_SENT = ("observations", "rewards", "terminals", "truncations", "masks")  # after every step
 _CPU_STEP = 1e4  # Ray counts in ten-thousandths of a CPU
 
 
@@ -82,22 +89,18 @@ class Ray(WorkerVectorEnv):
             units, workers = unit_ranges(
                 num_envs, num_workers, envs_per_worker, surplus_envs, connection.num_cpus
             )
-            self._plan(Partition(units), workers, mode, restart)
+            self._plan(units, workers, mode, restart)
             self._timeout = timeout
             self._turns: dict[int, Any] = {}  # worker -> what its turn will answer
             options = {**connection.default_options(len(units)), **(worker_options or {})}
             self._remote = self._ray.remote(Actor).options(**options)
-            self._describe(self._create(self._everyone), num_envs, surplus_envs)
-            self._allocate()
-        except LostWorkerError as error:
-            self._give_up(error)
         except BaseException:
             self._closed = True
             self._finalizer()
             raise
+        self._open(num_envs, surplus_envs)
 
     def _create(self, workers: list[int]) -> dict[int, EnvDescription]:
-        """Start actors and let them create their envs."""
         path = list(sys.path)
         for worker in workers:
             units = self._partition.units[worker]
@@ -105,11 +108,10 @@ class Ray(WorkerVectorEnv):
         return self._call(workers, "create")
 
     def _allocate(self) -> None:
-        about = self._description
-        spaces = about.observation_space, about.action_space
-        returns = np.zeros(self.num_agents, dtype=np.float64)
-        lengths = np.zeros(self.num_agents, dtype=np.int64)
-        self._share(allocate(self.num_agents, *spaces, about.has_action_masks), returns, lengths)
+        returns, lengths = np.zeros(self.num_agents), np.zeros(self.num_agents, dtype=np.int64)
+        rows = self._description.allocate(self.num_agents)
+        self._arrays = {**vars(rows), "returns": returns, "lengths": lengths}
+        self._share(rows, returns, lengths)
 
     # ---- Turns ---------------------------------------------------------------------------------
 
@@ -143,10 +145,8 @@ class Ray(WorkerVectorEnv):
         self._running, self._idle, self._unread = running, idle, unread
 
     def _report(self, worker: int) -> TurnReport | None:
-        report: TurnReport | None = self._answer(
-            self._turns.pop(worker), worker, self._call_of(worker)
-        )
-        return report
+        turn = self._turns.pop(worker)
+        return self._answer(turn, worker, self._call_of(worker))  # type: ignore[no-any-return]
 
     def _recreate(self, worker: int) -> None:
         self._turns.pop(worker, None)
@@ -159,11 +159,7 @@ class Ray(WorkerVectorEnv):
         return self._actors[worker].call.remote(call, *arguments)
 
     def _call(
-        self,
-        workers: list[int],
-        call: str,
-        *arguments: Any,
-        on_lost: Callable[[LostWorkerError], None] | None = None,
+        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
     ) -> dict[int, Any]:
         refs = {worker: self._send(worker, call, *arguments) for worker in workers}
         answers: dict[int, Any] = {}
@@ -205,7 +201,7 @@ class Ray(WorkerVectorEnv):
         except errors.RayTaskError as error:  # the answer, or what was asked, cannot be pickled
             raise EnvError(
                 f"{label}, `{_spelled(call)}`: what it answers must be able to leave its worker, "
-                f"but {one_line(error.cause)}"
+                f"but {error_line(error.cause)}"
             ) from error
         except errors.GetTimeoutError:
             raise self._late(worker, call) from None
@@ -216,10 +212,8 @@ class Ray(WorkerVectorEnv):
                 how = f"lost a worker of its own during `{_spelled(call)}`: {answer.message}"
                 raise self._lost(worker, how.rstrip("."))
             raise rebuilt(answer)
-        if answer.rows is not None:
-            slots = self._worker_slots[worker]
-            own = self._buffers.slots(slots.start, slots.stop)
-            answer.rows.copy_to(own, self._returns[slots], self._lengths[slots])
+        for name, rows in (answer.rows or {}).items():
+            self._arrays[name][self._worker_slots[worker]] = rows
         return answer.value
 
     def _late(self, worker: int, call: str) -> LostWorkerError:
@@ -231,45 +225,19 @@ class Ray(WorkerVectorEnv):
         return self._lost(worker, f"did not finish `{_spelled(call)}` {limit}")
 
     def _lost(self, worker: int, how: str) -> LostWorkerError:
-        label, envs = self._partition.label(worker), self._partition.envs(worker)
-        return LostWorkerError(f"{label} {how}.", worker, envs)
+        return self._partition.lost(worker, f"{how}.")
 
-    def _close_envs(self) -> PufferError | None:
+    def _close_envs(self) -> None:
         self._timeout = _CLOSE_SECONDS
-        failed = super()._close_envs()
-        return None if isinstance(failed, WorkerError) else failed  # all actors are ended anyway
-
-
-class Rows(NamedTuple):
-    """Copies of an actor's rows, on their way to the parent."""
-
-    observations: NDArray[Any]
-    rewards: NDArray[np.float32]
-    terminals: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
-    masks: NDArray[np.bool_]
-    action_masks: NDArray[np.bool_] | None
-    final_observations: NDArray[Any] | None  # of truncated slots only
-    returns: NDArray[np.float64]
-    lengths: NDArray[np.int64]
-
-    def copy_to(self, rows: Buffers, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Write to the slots of the same envs in the whole vector."""
-        for name in ("observations", "rewards", "terminals", "truncations", "masks"):
-            getattr(rows, name)[:] = getattr(self, name)
-        if self.action_masks is not None:
-            assert rows.action_masks is not None
-            rows.action_masks[:] = self.action_masks
-        if self.final_observations is not None:
-            rows.final_observations[self.truncations] = self.final_observations
-        returns[:], lengths[:] = self.returns, self.lengths
+        with contextlib.suppress(WorkerError):  # all actors are ended anyway
+            super()._close_envs()
 
 
 class Answer(NamedTuple):
     """What an actor answers to a call: its value, and the rows where the call has changed them."""
 
     value: Any
-    rows: Rows | None = None
+    rows: dict[str, NDArray[Any]] | None = None  # by the name of their array
 
 
 class Actor:
@@ -288,36 +256,26 @@ class Actor:
             if name == "step":
                 self._shard.buffers.actions[...] = arguments[0]
                 return Answer(self._service.step()[0], self._rows())
-            if name == "reset":
-                return Answer(self._service.reset(*arguments), self._rows())
             value = self._service.call(name, *arguments)
-            return Answer(value, self._rows() if name == "restore" else None)
+            return Answer(value, self._rows() if name in ("reset", "restore") else None)
         except Exception as error:
             return failure_of(error)
 
     def _create(self) -> EnvDescription:
         self._shard = Shard(unpickled(self._creator), self._num_units, self._first_unit)
         about, slots = self._shard.description, self._shard.num_slots
-        spaces = about.observation_space, about.action_space
-        self._shard.bind(allocate(slots, *spaces, about.has_action_masks))
+        self._shard.bind(about.allocate(slots))
         self._returns, self._lengths = np.zeros(slots), np.zeros(slots, dtype=np.int64)
         self._service = ShardService(self._shard, self._returns, self._lengths)
         return about
 
-    def _rows(self) -> Rows:
-        rows = self._shard.buffers
-        cut = rows.truncations
-        return Rows(
-            rows.observations,
-            rows.rewards,
-            rows.terminals,
-            cut,
-            rows.masks,
-            rows.action_masks,
-            rows.final_observations[cut] if cut.any() else None,
-            self._returns,
-            self._lengths,
-        )
+    def _rows(self) -> dict[str, NDArray[Any]]:
+        rows = {name: getattr(self._shard.buffers, name) for name in _SENT}
+        if self._shard.buffers.action_masks is not None:
+            rows["action_masks"] = self._shard.buffers.action_masks
+        if self._shard.buffers.truncations.any():
+            rows["final_observations"] = self._shard.buffers.final_observations
+        return {**rows, "returns": self._returns, "lengths": self._lengths}
 
 
 class _Connection:
@@ -332,7 +290,7 @@ class _Connection:
     @classmethod
     def join(cls, address: str | None) -> _Connection:
         """Return the connection of a new vector, which must `leave` it in the end."""
-        ray = _imported()
+        ray = imported("ray", "ray", "Ray")
         is_own = not ray.is_initialized()
         if is_own:
             _connect(ray, address)
@@ -345,23 +303,17 @@ class _Connection:
     def leave(self) -> None:
         """Disconnect, if this is the last vector of a connection that the first one opened."""
         self._num_users -= 1
-        if self._num_users or not self._is_own or not self._is_open():
+        if self._num_users or not self._is_own or not self.is_open():
             return
         if _Connection.current is self:
             _Connection.current = None
         self.ray.shutdown()
 
-    def _is_open(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether the process is still connected, and not through another connection."""
         if not self.ray.is_initialized():
             return False
         return bool(self.ray.get_runtime_context().get_worker_id() == self._id)
-
-    def end(self, actors: dict[int, Any]) -> None:
-        """End actors that were made through this connection."""
-        if self._is_open():
-            for actor in actors.values():
-                self.ray.kill(actor)
 
     @property
     def num_cpus(self) -> int:
@@ -377,16 +329,6 @@ class _Connection:
         free = self.ray.available_resources().get("CPU", 0.0)
         share = math.floor(min(1.0, free / num_workers) * _CPU_STEP) / _CPU_STEP
         return {"num_cpus": share, "scheduling_strategy": "SPREAD"}
-
-
-def _imported() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise MissingExtraError(
-            f"`Ray` needs the package ray, but cannot import it ({error}). "
-            "Try: pip install 'pufferlib[ray]'"
-        ) from error
 
 
 def _connect(ray: Any, address: str | None) -> None:
@@ -428,7 +370,8 @@ def _on_loopback() -> Iterator[None]:
 
 def _stop(connection: _Connection, actors: dict[int, Any]) -> None:
     with contextlib.suppress(Exception):  # the cluster may be gone, or the interpreter ending
-        connection.end(actors)
+        for actor in actors.values() if connection.is_open() else ():
+            connection.ray.kill(actor)
     with contextlib.suppress(Exception):
         connection.leave()
 

@@ -8,13 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib import native
-from pufferlib.buffers import Buffers, allocate, num_bytes
+from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
-from pufferlib.vectorization.base import VectorEnv
-from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
 from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.shard import Shard
 
@@ -37,11 +35,10 @@ class Serial(BufferedVectorEnv):
         self.num_envs = self.shard.num_envs
         description = self.shard.description
         self.agents_per_env = description.agents_per_env
-        spaces = description.observation_space, description.action_space
-        rows = num_bytes(self.num_agents, *spaces, description.has_action_masks)
+        rows = description.num_bytes(self.num_agents)
         check_memory(rows, "the rows of all envs", "num_envs")
-        self.shard.bind(allocate(self.num_agents, *spaces, description.has_action_masks))
-        self._attach(self.shard.buffers, *spaces)
+        self.shard.bind(description.allocate(self.num_agents))
+        self._attach(self.shard.buffers, description.observation_space, description.action_space)
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, options: Mapping[str, Any]) -> Self:
@@ -59,9 +56,7 @@ class Serial(BufferedVectorEnv):
 
     def reset(self, seed: int | None = None) -> Any:
         self._begin("reset")
-        given = self._take_seed(seed)
-        if given is None:
-            given = native.fresh_seed() >> (32 if self.shard.description.is_python else 0)
+        given = self._fresh_seed(seed, self.shard.description.is_python)
         self._ready = False  # until it has succeeded
         self.shard.reset(given)
         self.agent_ids = self.shard.agent_ids
@@ -78,8 +73,6 @@ class Serial(BufferedVectorEnv):
         for slot, info in finished.items():
             infos[slot] = {**info, **infos[slot]}
         ended = self.terminals | self.truncations
-        if self.agent_ids is None:
-            return self.observations, self.rewards, ended, infos
         self.agent_ids = self.shard.agent_ids
         rows = (self.observations, self.rewards, ended)
         return *map(self._by_agent, rows), infos
@@ -99,14 +92,12 @@ class Serial(BufferedVectorEnv):
             super().restore(state)
         self._begin("restore")
         self.shard.restore(self._state_rows(state, env), env or 0)
-        self._note_restore()
+        self._start_over()
 
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
         self._begin("render")
-        if not 0 <= env < self.num_envs:
-            raise UsageError(f"`env` must be in 0..{self.num_envs - 1}, but got {env}.")
-        picture: NDArray[np.uint8] | None = self.shard.render(env)
-        return picture
+        self._check_env(env)
+        return self.shard.render(env)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         closed, self._closed = self._closed, True

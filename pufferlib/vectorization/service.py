@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -38,14 +39,10 @@ class ShardService:
 
     def step(self) -> tuple[TurnReport | None, bool]:
         """Step every env; return the report, None where it is empty, and if an episode ended."""
-        infos, finished = self.shard.step()
-        report = None if self.shard.is_silent else self._report(infos, finished)
-        return report, bool(finished)
-
-    def _report(
-        self, infos: list[dict[str, Any]], finished: dict[int, dict[str, Any]]
-    ) -> TurnReport | None:
         shard = self.shard
+        infos, finished = shard.step()
+        if shard.is_silent:
+            return None, bool(finished)
         is_python = shard.description.is_python
         for slot, info in finished.items():
             own = None if is_python else infos[slot].get("episode")
@@ -62,19 +59,12 @@ class ShardService:
                 stats = None
         ids = None if shard.agent_ids == self._agent_ids else shard.agent_ids
         self._agent_ids = shard.agent_ids
-        return (
-            None if not given and stats is None and ids is None else TurnReport(given, stats, ids)
-        )
+        has_news = given or stats is not None or ids is not None
+        return TurnReport(given, stats, ids) if has_news else None, bool(finished)
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Run a call that is no step, between two turns."""
-        if name == "reset":
-            return self.reset(*arguments)
-        if name == "snapshot":
-            return self.shard.snapshot()
-        if name == "restore":
-            return self.shard.restore(*arguments)
-        if name == "render":
-            return self.shard.render(*arguments)
-        assert name == "close"
-        return self.shard.close()
+        shard = self.shard
+        calls: dict[str, Callable[..., Any]] = {"reset": self.reset, "snapshot": shard.snapshot}
+        calls |= {"restore": shard.restore, "render": shard.render, "close": shard.close}
+        return calls[name](*arguments)

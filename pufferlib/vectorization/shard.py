@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib import emulation, native
-from pufferlib.buffers import Buffers
+from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationChecks, Space, action_layout, action_values
 from pufferlib.vectorization.actions import AgentIds
-from pufferlib.vectorization.base import Batch, VectorEnv
-from pufferlib.vectorization.buffered import BufferedVectorEnv
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
 from pufferlib.vectorization.creators import EnvCreator
+
+# the envs' infos, one for each slot, and slot -> info of finished episodes
+StepInfos: TypeAlias = tuple[list[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 _CHECKED_STEPS = 32  # in which observations are compared with the bounds of their Box
 
@@ -40,23 +42,25 @@ class EnvDescription(NamedTuple):
     is_python: bool = False  # seeds must stay below 2**32
     can_restore: bool = False
 
+    def allocate(self, num_slots: int, memory: NDArray[np.uint8] | None = None) -> Buffers:
+        """Return rows for `num_slots` agents, see `buffers.allocate`."""
+        spaces = self.observation_space, self.action_space
+        return allocate(num_slots, *spaces, self.has_action_masks, memory)
+
+    def num_bytes(self, num_slots: int) -> int:
+        """Return how much memory `allocate` fills."""
+        spaces = self.observation_space, self.action_space
+        return num_bytes(num_slots, *spaces, self.has_action_masks)
+
     def check(self, other: EnvDescription, env: int) -> None:
         """Raise unless `other`, which describes `env`, equals this description of env 0."""
-        for name in ("agents_per_env", "observation_space", "action_space", "envs_per_unit"):
-            if getattr(other, name) != getattr(self, name):
-                spelled = _SPELLED.get(name, name)
+        names = ("single_observation_space", "single_action_space", "num_agents", "num_envs")
+        for name, own, others in zip(names, self, other):
+            if own != others:
                 raise UsageError(
-                    f"`{spelled}` of every env must be that of env 0, {getattr(self, name)}, "
-                    f"but env {env} has {getattr(other, name)}."
+                    f"`{name}` of every env must be that of env 0, {own}, "
+                    f"but env {env} has {others}."
                 )
-
-
-_SPELLED = {
-    "agents_per_env": "num_agents",
-    "observation_space": "single_observation_space",
-    "action_space": "single_action_space",
-    "envs_per_unit": "num_envs",
-}
 
 
 class Shard:
@@ -121,7 +125,8 @@ class Shard:
         word = np.zeros(1, dtype=np.uint32) if progress is None else progress
         self.progress = memoryview(word)  # type: ignore[arg-type]
         for unit, env in enumerate(self.envs):
-            env.bind(buffers.slots(*self._slots(unit)))
+            first = unit * self.slots_per_unit
+            env.bind(buffers.slots(first, first + self.slots_per_unit))
         self._steps = [(unit, env.step, env.actions) for unit, env in enumerate(self.envs)]
         self.tracker = EpisodeTracker(buffers.num_slots)
         space = self.description.observation_space
@@ -129,11 +134,12 @@ class Shard:
             ObservationChecks(space, rows)
             for rows in (buffers.observations, buffers.final_observations)
         )
-        self._loop = _loop(self.envs, buffers, self.tracker, word)
+        is_single = all(isinstance(env, SingleAgent) for env in self.envs)
+        self._loop: Any = None
+        if is_single and buffers.action_masks is None:
+            sums = self.tracker.returns, self.tracker.lengths
+            self._loop = emulation.env_loop(self.envs, buffers, *sums, word)
         self._bounds_checks_left = _CHECKED_STEPS
-
-    def _slots(self, unit: int) -> tuple[int, int]:
-        return unit * self.slots_per_unit, (unit + 1) * self.slots_per_unit
 
     def reset(self, seed: int, before: int = 0) -> None:
         """Start new episodes everywhere; env `i` of the vector is seeded from (seed, before + i).
@@ -145,32 +151,19 @@ class Shard:
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
         for unit, env in enumerate(self.envs):
             self.progress[0] = unit
-            index = before + self.first_env + unit * self.description.envs_per_unit
+            first = self.first_env + unit * self.description.envs_per_unit
             if isinstance(env, _Nested):
-                env.reset_from(seed, index)
+                env.reset_from(seed, before + first)
             else:
                 env_seed = emulation.env_seed if isinstance(env, Emulated) else native.env_seed
-                env.reset(seed=env_seed(seed, index))
-            if hasattr(env, "drain"):
-                env.drain()
-        self._note_agents()
+                env.reset(seed=env_seed(seed, before + first))
+            env.drain()
+            check_agent_ids(self.envs[0].agent_ids, env.agent_ids, first)
+        self.agent_ids = self.envs[0].agent_ids
         self._check_observations("reset")
 
-    def _note_agents(self) -> None:
-        """Take the agents' ids where the envs use dicts; slots must mean the same in all envs."""
-        self.agent_ids = getattr(self.envs[0], "agent_ids", None)
-        for unit, env in enumerate(self.envs):
-            check_agent_ids(
-                self.agent_ids,
-                getattr(env, "agent_ids", None),
-                self.first_env + unit * self.description.envs_per_unit,
-            )
-
-    def step(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
-        """Step every env with its action row.
-
-        Returns the envs' infos, one dict for each slot, and slot -> info of finished episodes.
-        """
+    def step(self) -> StepInfos:
+        """Step every env with its action row."""
         self.is_silent = False
         if self._loop is not None:
             return self._step_in_c()
@@ -191,11 +184,11 @@ class Shard:
         finished = self.tracker.step(buffers.rewards, ended, present)
         self._check_observations("step", bool(finished))
         if self.agent_ids is not None:
-            self.agent_ids = getattr(self.envs[0], "agent_ids", None)  # one may have come
+            self.agent_ids = self.envs[0].agent_ids  # one may have come
         return infos, finished
 
-    def _step_in_c(self) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
-        """Do what `step` does; Python handles only the envs whose step is out of the ordinary."""
+    def _step_in_c(self) -> StepInfos:
+        """Do what `step` does; Python handles only unusual results and ends of episodes."""
         infos: list[dict[str, Any]] = []
         stopped = self._run(0, infos)
         if stopped is None:
@@ -213,7 +206,7 @@ class Shard:
         return infos, finished
 
     def _run(self, first: int, infos: list[dict[str, Any]]) -> tuple[int, Any] | None:
-        """Step units from `first` on, up to one that is out of the ordinary; None at the end."""
+        """Step units from `first` on, up to one that Python must handle; None at the end."""
         try:
             stopped: tuple[int, Any] | None = self._loop.run(first, infos)
         except Exception as error:
@@ -254,8 +247,7 @@ class Shard:
         """Return what the envs, or those of some units, have counted since the last drain."""
         stats = EpisodeStats()
         for env in self.envs if units is None else [self.envs[unit] for unit in units]:
-            if hasattr(env, "drain"):
-                stats.merge(env.drain())
+            stats.merge(env.drain())
         return stats
 
     def snapshot(self) -> NDArray[np.uint8] | None:
@@ -292,28 +284,6 @@ class Shard:
                 failed = failed or error
         if failed is not None:
             raise failed
-
-
-def _loop(
-    envs: list[Any], buffers: Buffers, tracker: EpisodeTracker, progress: NDArray[np.uint32]
-) -> Any:
-    """Return the loop in C over envs of one agent, None where there are others, or masks."""
-    if buffers.action_masks is not None or not all(isinstance(env, SingleAgent) for env in envs):
-        return None
-    parts = [env.parts() for env in envs]
-    first = parts[0]
-    return native.EnvLoop(
-        [part.step for part in parts],
-        [] if first.read is None else [part.read for part in parts],
-        [] if first.write is None else [part.write for part in parts],
-        buffers,
-        tracker.returns,
-        tracker.lengths,
-        progress,
-        first.num_choices,
-        first.start,
-        first.takes_four,
-    )
 
 
 def is_python(env: Any) -> bool:

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from pufferlib.errors import UsageError, quoted
+from pufferlib.vectorization.failures import LostWorkerError
 
 DEFAULT_NUM_ENVS = 256
 
@@ -33,6 +34,13 @@ class Partition:
         which = f"env {envs[0]}" if len(envs) == 1 else f"envs {envs[0]} to {envs[-1]}"
         return f"worker {worker} ({which})"
 
+    def lost(
+        self, worker: int, how: str, signal: str | None = None, stderr: str = ""
+    ) -> LostWorkerError:
+        """Return the error for a worker that died or hangs, as `how` describes."""
+        message = f"{self.label(worker)} {how}"
+        return LostWorkerError(message, worker, self.envs(worker), signal, stderr)
+
 
 def resolve_sizes(
     num_envs: int | None,
@@ -41,12 +49,8 @@ def resolve_sizes(
     default: int = DEFAULT_NUM_ENVS,
 ) -> tuple[int, int | None]:
     """Return (num_envs, num_workers) from any of the three; None workers: the backend decides."""
-    given = {
-        "num_envs": num_envs,
-        "num_workers": num_workers,
-        "envs_per_worker": envs_per_worker,
-    }
-    for name, value in given.items():
+    names = ("num_envs", "num_workers", "envs_per_worker")
+    for name, value in zip(names, (num_envs, num_workers, envs_per_worker), strict=True):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise UsageError(f"`{name}` must be a whole number, but got {quoted(value)}.")
         if value is not None and value < 1:

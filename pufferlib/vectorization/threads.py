@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pufferlib.buffers import Buffers, num_bytes
 from pufferlib.episodes import EpisodeStats, Infos
 from pufferlib.errors import UsageError
-from pufferlib.native import NativeCreator, NativeVec, fresh_seed
+from pufferlib.native import NativeCreator, NativeVec
 from pufferlib.system import check_memory, usable_cores
-from pufferlib.vectorization.base import Batch
-from pufferlib.vectorization.buffered import BufferedVectorEnv, other_process
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv
 from pufferlib.vectorization.creators import Recipe
 
 _MANY = 4096  # envs; fewer fit always, and need no look at one of them first
@@ -30,9 +29,9 @@ class Threads(BufferedVectorEnv):
 
     With `double_buffer` the slots are two batches, and one steps while the policy looks at the
     other: `recv` and `send` deal with half the slots each, the lower ones first, then in turns.
-    `send` answers the oldest batch that has no answer yet; so `recv` twice in a row leaves nothing
-    under way, and `send` twice starts both again. `reset` and `step` deal with all slots. Other
-    calls wait for a half that is under way; a `snapshot` then lacks its rewards and flags.
+    `send` answers the oldest batch that has no answer yet; so after `recv` twice in a row no half
+    is stepping, and `send` twice starts both again. `reset` and `step` deal with all slots. Other
+    calls wait for a half that is stepping; a `snapshot` then lacks its rewards and flags.
     """
 
     backend = "threads"
@@ -83,8 +82,7 @@ class Threads(BufferedVectorEnv):
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         self._begin("reset")
         self._detach_infos()
-        given = self._take_seed(seed)
-        self._vec.reset(fresh_seed() if given is None else given)
+        self._vec.reset(self._fresh_seed(seed))
         self._handed, self._num_received, self._num_sent = None, 0, 0
         return self.observations
 
@@ -123,8 +121,6 @@ class Threads(BufferedVectorEnv):
         if self.batches == 2:  # halves are counted below
             self._sent = self._received = False
         super()._begin(call)
-        if os.getpid() != self._owner:
-            raise other_process(call, self)
         if self.batches == 1:
             return
         unanswered = self._num_received - self._num_sent
@@ -166,7 +162,7 @@ class Threads(BufferedVectorEnv):
         self._vec.restore(rows, env or 0)
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
         self._handed, self._num_received, self._num_sent = None, 0, 0
-        self._note_restore()
+        self._start_over()
 
     def render(self, env: int = 0) -> NDArray[np.uint8]:
         self._begin("render")

@@ -13,7 +13,6 @@ import time
 import warnings
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,12 +20,11 @@ from numpy.typing import NDArray
 
 from pufferlib import native
 from pufferlib.buffers import Buffers
-from pufferlib.episodes import EpisodeStats, Infos, finished
-from pufferlib.errors import PufferError, UsageError, WorkerError
+from pufferlib.episodes import EpisodeStats, Finished, Infos
+from pufferlib.errors import PufferError, WorkerError
 from pufferlib.vectorization.actions import AgentIds
-from pufferlib.vectorization.base import Batch
-from pufferlib.vectorization.buffered import BufferedVectorEnv
-from pufferlib.vectorization.failures import LostWorkerError
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.failures import LostWorkerError, OnLost
 from pufferlib.vectorization.service import TurnReport
 from pufferlib.vectorization.shard import EnvDescription, check_agent_ids
 from pufferlib.vectorization.sizes import Partition
@@ -45,16 +43,26 @@ class WorkerVectorEnv(BufferedVectorEnv):
     restarts: int = 0  # workers replaced so far
     _finalizer: weakref.finalize[Any, Any]  # ends the workers
 
-    def _plan(self, partition: Partition, num_workers: int, mode: str, restart: int) -> None:
+    def _plan(self, units: list[range], num_workers: int, mode: str, restart: int) -> None:
         """Note which workers there will be; a backend calls this first."""
-        self._partition, self.num_workers, self.mode = partition, num_workers, mode
-        self._everyone = list(range(len(partition.units)))
+        self._partition, self.num_workers, self.mode = Partition(units), num_workers, mode
+        self._everyone = list(range(len(units)))
         self._restarts_left = restart
-        self._seed = self._envs_before = (
-            0  # of the last reset; envs before these in a larger vector
-        )
+        self._seed = self._envs_before = 0  # of the last reset; in a larger vector
         self._last_infos: weakref.ref[Infos] | None = None
         self._clear_turns()
+
+    def _open(self, num_envs: int, surplus: int) -> None:
+        """Create the workers and their rows; end those that exist where that fails."""
+        try:
+            self._describe(self._create(self._everyone), num_envs, surplus)
+            self._allocate()
+        except LostWorkerError as error:
+            self._give_up(error)
+        except BaseException:
+            self._closed = True
+            self._finalizer()
+            raise
 
     def _describe(self, found: dict[int, EnvDescription], num_envs: int, surplus: int) -> None:
         """Take the sizes from the workers' descriptions of their envs, which must agree."""
@@ -103,10 +111,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
     def reset(self, seed: int | None = None) -> Any:
         self._begin("reset")
         self._detach_infos()
-        given = self._take_seed(seed)
-        if given is None:
-            given = native.fresh_seed() >> (32 if self._description.is_python else 0)
-        self._seed = given
+        self._seed = self._fresh_seed(seed, self._description.is_python)
         self._finish_turns(forget=True)
         self._ready = False  # until it has succeeded
         self._clear_turns()
@@ -126,8 +131,6 @@ class WorkerVectorEnv(BufferedVectorEnv):
         elif self._has_dones:
             dones[:] = False
         self._has_dones = not self._is_quiet
-        if self.agent_ids is None:
-            return batch.observations, batch.rewards, dones, batch.infos
         rows = (batch.observations, batch.rewards, dones)
         return *map(self._by_agent, rows), batch.infos
 
@@ -161,32 +164,24 @@ class WorkerVectorEnv(BufferedVectorEnv):
         if self._is_quiet:
             self._last_infos = None
             return Batch(*self._whole, Infos(self.num_agents, dict))
-        workers, buffers = self._batch_workers, self._buffers
-        slots = self._slots(workers)
-        rewards, masks = buffers.rewards[slots], buffers.masks[slots]
-        terminals, truncations = buffers.terminals[slots], buffers.truncations[slots]
-        ended = terminals | truncations
-        reported = self._take_reports(workers)
-        returns, lengths = self._returns[:0], self._lengths[:0]
+        batch = self._batch_of(())
+        returns, lengths = self._returns[batch.slots], self._lengths[batch.slots]
+        # an episode that was lost with its worker has no length
+        ended = (batch.terminals | batch.truncations) & (lengths > 0)
         if ended.any():
-            returns, lengths = self._returns[slots], self._lengths[slots]
-            ended &= lengths > 0  # an episode that was lost with its worker has no length
-            which = np.flatnonzero(ended)
-            if len(which):
-                self._counted.add_many(returns[which], lengths[which])
+            self._counted.add(returns[ended], lengths[ended])
+        reported = self._take_reports(self._batch_workers)
         seconds = time.perf_counter() - self._clock_started
 
         def build() -> dict[int, dict[str, Any]]:
-            infos = finished(ended, returns, lengths, seconds)
+            infos = dict(Finished(ended, returns, lengths, seconds))
             for slot, info in reported.items():
                 infos[slot] = {**infos.get(slot, {}), **info}
             return infos
 
-        infos = Infos(len(rewards), build)
+        infos = Infos(len(batch.rewards), build)
         self._last_infos = weakref.ref(infos)
-        return Batch(
-            slots, buffers.observations[slots], rewards, terminals, truncations, masks, infos
-        )
+        return batch._replace(infos=infos)
 
     def _next_workers(self) -> None:
         """Choose the workers of the next batch, in order of slots; wait until there are enough."""
@@ -231,46 +226,38 @@ class WorkerVectorEnv(BufferedVectorEnv):
         failed: dict[int, PufferError] = {}
         while self._unread:
             worker = self._unread.pop(0)
-            error = self._read(worker)
-            if error is not None:
+            try:
+                self._note(worker, self._report(worker))
+            except LostWorkerError as error:
+                self._replace(error)
+                self._revive(worker)
+            except PufferError as error:  # of its envs
+                self._resetting.discard(worker)
                 failed[worker] = error
         if failed:
             self._ready = False  # `reset` may be called
             raise failed[min(failed)]  # the one that Serial would have raised
 
-    def _read(self, worker: int) -> PufferError | None:
-        """Read the report of a worker that has finished its turn; return the error of its envs."""
-        try:
-            report = self._report(worker)
-        except LostWorkerError as error:
-            self._replace(error)
-            self._revive(worker)
-            return None
-        except PufferError as error:
-            self._resetting.discard(worker)
-            return error
+    def _note(self, worker: int, report: TurnReport | None) -> None:
+        """Take the report of a worker that has finished its turn."""
         if report is None:
-            return None
+            return
         if worker in self._resetting:
-            return self._note_agents_of(worker, report.agent_ids)
+            self._note_agents_of(worker, report.agent_ids)
+            return
         if report.infos:
             self._reports[worker] = report.infos
         if report.stats is not None:
             self._stats.merge(report.stats)
         if report.agent_ids is not None and worker == 0:
             self.agent_ids = report.agent_ids
-        return None
 
-    def _note_agents_of(self, worker: int, ids: AgentIds) -> PufferError | None:
-        """Note that a worker has reset its envs; return the error if its agents are others."""
+    def _note_agents_of(self, worker: int, ids: AgentIds) -> None:
+        """Note that a worker has reset its envs; raise if its agents are others."""
         if not self._knows_agents:
             self.agent_ids, self._knows_agents = ids, True
         self._resetting.discard(worker)
-        try:
-            check_agent_ids(self.agent_ids, ids, self._partition.envs(worker)[0])
-        except PufferError as error:
-            return error
-        return None
+        check_agent_ids(self.agent_ids, ids, self._partition.envs(worker)[0])
 
     def _call_of(self, worker: int) -> str:
         return "reset" if worker in self._resetting else "step"
@@ -325,16 +312,18 @@ class WorkerVectorEnv(BufferedVectorEnv):
         seed = native.env_seed(self._seed, 2**40 + self.restarts) % 2**32
         self._call([worker], "reset", seed, self._envs_before, on_lost=self._replace)
 
+    def _reset_by_call(self, workers: list[int]) -> None:
+        """Reset envs outside of a turn: an interrupt cannot leave half of a report behind."""
+        arguments = (self._seed, self._envs_before)
+        reports = self._call(workers, "reset", *arguments, on_lost=self._replace)
+        for worker in workers:
+            self._note_agents_of(worker, reports[worker].agent_ids)
+
     def _revive(self, worker: int) -> None:
         """Reset a replaced worker's envs; after a step, mark their last episodes as truncated."""
         try:
             if worker in self._resetting:
-                reports = self._call(
-                    [worker], "reset", self._seed, self._envs_before, on_lost=self._replace
-                )
-                error = self._note_agents_of(worker, reports[worker].agent_ids)
-                if error is not None:
-                    raise error
+                self._reset_by_call([worker])
                 return
             self._stale.discard(worker)
             self._reset_one(worker)
@@ -401,18 +390,15 @@ class WorkerVectorEnv(BufferedVectorEnv):
         if self.surplus_envs:
             self._next_workers()
         self.rewards[:], self.terminals[:], self.truncations[:] = 0, False, False
-        self._note_restore()
+        self._start_over()
 
     def render(self, env: int = 0) -> NDArray[np.uint8] | None:
         self._begin("render")
-        total = self.num_envs + self.surplus_envs
-        if not 0 <= env < total:
-            raise UsageError(f"`env` must be in 0..{total - 1}, but got {env}.")
+        self._check_env(env)
         self._finish_turns()
         worker = self._partition.worker_of(env)
         within = env - self._partition.envs(worker).start
-        picture: NDArray[np.uint8] | None = self._ask([worker], "render", within)[worker]
-        return picture
+        return self._ask([worker], "render", within)[worker]  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Close the envs and end the workers. Safe to call twice, and at any moment.
@@ -424,28 +410,22 @@ class WorkerVectorEnv(BufferedVectorEnv):
         closed, self._closed = self._closed, True
         if closed:
             return
-        failed: PufferError | None = None
         try:
             if self._finalizer.alive:
                 self._detach_infos()
                 if not self._running:
-                    failed = self._close_envs()
+                    self._close_envs()
         finally:
             self._finalizer()
-        if failed is not None:
-            raise failed
 
-    def _close_envs(self) -> PufferError | None:
-        """Let idle workers close their envs; return the error if one does not."""
+    def _close_envs(self) -> None:
+        """Let idle workers close their envs; raise if one does not."""
         try:
             self._call(self._everyone, "close")
         except LostWorkerError as error:
             if not self._restarts_left:
-                return error.final()
+                raise error.final() from None
             warn(str(error))
-        except PufferError as error:
-            return error
-        return None
 
     # ---- What a backend defines ----------------------------------------------------------------
 
@@ -477,17 +457,21 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     @abstractmethod
     def _call(
-        self,
-        workers: list[int],
-        call: str,
-        *arguments: Any,
-        on_lost: Callable[[LostWorkerError], None] | None = None,
+        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
     ) -> dict[int, Any]:
         """Run `ShardService.call` in workers without a turn and return their answers.
 
         An error of their envs is raised once all have answered. `on_lost` replaces a lost worker,
         which is then called again; without it the LostWorkerError is raised.
         """
+
+    @abstractmethod
+    def _create(self, workers: list[int]) -> dict[int, EnvDescription]:
+        """Start workers, let them create their envs, and return the descriptions of these."""
+
+    @abstractmethod
+    def _allocate(self) -> None:
+        """Give the envs of all workers rows, and call `_share`."""
 
     @abstractmethod
     def _recreate(self, worker: int) -> None:

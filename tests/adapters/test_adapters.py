@@ -476,7 +476,7 @@ def test_wrappers_and_vector_envs_of_users_are_stepped_through() -> None:
 
 @pytest.mark.parametrize("given", ["cartpole", Echo(), None])
 def test_an_object_that_is_not_a_vector_env_raises_one_line(given: Any) -> None:
-    with pytest.raises(UsageError, match=r"`vecenv` must be a VectorEnv.*Try `pufferlib.make"):
+    with pytest.raises(UsageError, match=r"`vecenv` must be a VectorEnv.*Try `pufferlib\.[me]"):
         pufferlib.to_gymnasium(given)
 
 

@@ -130,9 +130,17 @@ def test_agents_count_as_slots_of_native_envs() -> None:
 # ---- What a run would train on -------------------------------------------------------------------
 
 
+def refuse(layout: Layout) -> Any:
+    raise UsageError("`x` must be y.\nmore")
+
+
+def setup_with(config: configs.Config, of_env: EnvCost) -> TrialSetup:
+    return TrialSetup(config, refuse, of_env, Memory(10, 2), cores=2)
+
+
 def setup_of(agents: int = 1, **train: Any) -> TrialSetup:
     config = configs.Config(name="x", train=configs.TrainConfig(**train))
-    return TrialSetup(config, cost(1e-7, num_agents=agents), 2)
+    return setup_with(config, cost(1e-7, num_agents=agents))
 
 
 def test_layouts_with_more_envs_keep_batch_and_horizon_of_the_config() -> None:
@@ -153,10 +161,10 @@ def test_layouts_with_more_envs_keep_batch_and_horizon_of_the_config() -> None:
 def test_iterations_of_slow_envs_are_shortened() -> None:
     config = configs.Config(name="x", train=configs.TrainConfig(batch_size=4096), policy=TINY)
     with make("cartpole", 8) as vecenv:
-        whole, *about = TrialSetup(config, cost(1e-6), 2).trainer(vecenv, 1.0)
+        whole, *about = setup_with(config, cost(1e-6)).trainer(vecenv, 1.0)
         assert (whole.config.batch_size, whole.shape.horizon, about) == (4096, 512, [4096, 512])
         # 8 slots of 10 ms on two cores: 0.1 s are 20 steps, so segments as short as they get
-        short, *about = TrialSetup(config, cost(1e-2), 2).trainer(vecenv, 0.1)
+        short, *about = setup_with(config, cost(1e-2)).trainer(vecenv, 0.1)
         assert (short.config.batch_size, short.shape.horizon, about) == (64, 8, [4096, 512])
 
 
@@ -262,11 +270,8 @@ def test_a_failed_layout_is_reported_and_an_env_that_always_fails_raises() -> No
     with pytest.raises(EnvError, match="ZeroDivisionError: the world ended"):
         autotune(f"{__name__}:Broken", seconds=0.3)
 
-    def refuse(layout: Layout) -> Any:
-        raise UsageError("`x` must be y.\nmore")
-
-    setup = TrialSetup(configs.load("cartpole"), cost(1e-4), 2)
-    failed = _try(refuse, setup, Layout("serial", 4), Memory(10, 2), 0.1)
+    setup = setup_with(configs.load("cartpole"), cost(1e-4))
+    failed = _try(setup, Layout("serial", 4), 0.1)
     assert (failed.sps, failed.failure, failed.memory) == (0, "`x` must be y.", 8)
 
 
@@ -302,7 +307,12 @@ def test_a_new_file_has_the_settings_and_their_source(tmp_path: Path) -> None:
         "num_workers = 2\n"
     )
     vec = configs.load("cartpole", files=[path]).vec
-    assert (vec.backend, vec.num_envs, vec.num_workers, vec.options()) == ("threads", 1024, 2, {})
+    assert (vec.backend, vec.num_envs, vec.num_workers, vec.arguments()["vec"]) == (
+        "threads",
+        1024,
+        2,
+        {},
+    )
 
 
 OLD = """\
@@ -345,7 +355,7 @@ def test_keys_of_workers_become_comments_without_workers(tmp_path: Path) -> None
 
     assert "\n; timeout = 5\n" in path.read_text()
     vec = configs.load("cartpole", files=[path]).vec
-    with make("cartpole", vec.num_envs, backend=vec.backend, vec=vec.options()) as vecenv:
+    with make("cartpole", vec.num_envs, backend=vec.backend, vec=vec.arguments()["vec"]) as vecenv:
         assert vecenv.num_envs == 4
 
 
@@ -355,7 +365,7 @@ def test_async_settings_make_the_measured_layout(tmp_path: Path) -> None:
 
     vec = configs.load("cartpole", files=[path]).vec
     sizes = (vec.num_envs, vec.num_workers, vec.envs_per_worker, vec.backend)
-    with make("cartpole", *sizes, vec=vec.options()) as vecenv:
+    with make("cartpole", *sizes, vec=vec.arguments()["vec"]) as vecenv:
         assert (vecenv.num_envs, vecenv.surplus_envs, vecenv.num_workers) == (2, 2, 1)
 
 

@@ -32,6 +32,11 @@ def learning_gym(learning: ModuleType) -> ModuleType:
     return importlib.import_module("learning_gym")
 
 
+@pytest.fixture
+def learning_defaults(learning: ModuleType) -> ModuleType:
+    return importlib.import_module("learning_defaults")
+
+
 def program(folder: Path, text: str) -> Path:
     path = folder / "program"
     path.write_text(f"#!{sys.executable}\n{text}")
@@ -101,6 +106,37 @@ def test_a_run_is_finished_when_its_budget_is_spent(
     assert not learning_gym.is_finished(tmp_path)
     log.write_text('{"steps": 1, "total_steps": 2}\n{"steps": 2, "total_steps": 2}\n')
     assert learning_gym.is_finished(tmp_path)
+
+
+def test_a_result_of_other_code_or_another_engine_does_not_count(
+    learning_defaults: ModuleType,
+) -> None:
+    ours = {"who": "ours", "code": "abc", "engine": "native"}
+
+    assert learning_defaults.is_current(ours, "abc", "native")
+    assert not learning_defaults.is_current(ours, "abc", "torch")
+    assert not learning_defaults.is_current(ours, "def", "native")
+    assert not learning_defaults.is_current({"who": "ours"}, "abc", "native")
+    assert learning_defaults.is_current({**ours, "who": "sb3", "engine": "torch"}, "abc", "native")
+
+
+def test_code_is_named_by_all_that_decides_how_well_we_learn(
+    learning_defaults: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = learning_defaults.ROOT
+    for pattern in learning_defaults.LEARNING_CODE:
+        sources = list(root.glob(pattern))
+        assert sources
+        for source in sources:
+            copy = tmp_path / source.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy)
+    before = learning_defaults.code_of("ours")
+    monkeypatch.setattr(learning_defaults, "ROOT", tmp_path)
+    assert learning_defaults.code_of("ours") == learning_defaults.code_of("puffer") == before
+    with (tmp_path / "pufferlib/configs/families/gym.ini").open("a") as family:
+        family.write("\n; another comment")
+    assert learning_defaults.code_of("ours") != before
 
 
 def test_an_entry_of_the_gym_table_has_mean_and_deviation(learning_gym: ModuleType) -> None:

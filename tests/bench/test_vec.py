@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -57,6 +60,12 @@ def test_loops_alternate_and_the_best_round_counts() -> None:
     assert order == ["a", "b", *"ababab"]
 
 
+@pytest.fixture
+def vec_bars(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    return importlib.import_module("vec_bars")
+
+
 def row(cost_us: int, share: float, ratio: float | None) -> vec.CostResult:
     return vec.CostResult(cost_us, 1.0, 0.5, share, 32, 1.0, 2, 0.5, share, ratio)
 
@@ -68,10 +77,12 @@ def turn(num_envs: int, cost_us: int, over_bare_us: float) -> vec.TurnResult:
     )
 
 
-def test_bars_report_which_are_met() -> None:
+def test_bars_report_which_are_met(vec_bars: ModuleType) -> None:
     costs = [row(0, 0.2, 4.9), row(10, 0.9, 3.0), row(100, 0.94, 2.0), row(1000, 0.96, None)]
     turns = [turn(2, 0, 39.0), turn(2, 10, 41.0), turn(16, 0, -5.0), turn(16, 10, 40.0)]
-    bars = vec._bars(costs, turns, vec.UnevenResult(16, 4, 100, 150, 1.5), idle=0.06)
+    uneven = vec.UnevenResult(16, 4, 100, 150, 1.5)
+    result = vec.VecResult("vec", 2, 5, 0.5, costs, turns, uneven, idle_cpu=0.06)
+    bars = vec_bars.bars_of(result.to_dict())
 
     met = {bar.what: bar.is_met for bar in bars}
     assert met == {
@@ -130,13 +141,12 @@ def test_bench_vec_needs_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_prints_tables_or_one_object(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], vec_bars: ModuleType
 ) -> None:
     costs = [row(100, 0.97, 3.0)]
     uneven = vec.UnevenResult(16, 4, 100, 160, 1.6)
     turns = [turn(16, 10, 12.0)]
-    bars = vec._bars(costs, turns, uneven, 0.0)
-    result = vec.VecResult("vec", 2, 5, 0.5, costs, turns, uneven, 0.0, bars)
+    result = vec.VecResult("vec", 2, 5, 0.5, costs, turns, uneven, 0.0)
     monkeypatch.setattr("pufferlib.bench.bench_vec", lambda **options: result)
 
     assert main(["bench", "vec"]) == 0
@@ -146,4 +156,4 @@ def test_the_command_prints_tables_or_one_object(
     assert main(["bench", "vec", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["uneven"]["ratio"] == 1.6
-    assert [bar["is_met"] for bar in found["bars"]] == [True, True, True, True]
+    assert [bar.is_met for bar in vec_bars.bars_of(found)] == [True, True, True, True]

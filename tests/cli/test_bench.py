@@ -46,3 +46,17 @@ def test_bench_train_runs_whole_iterations(capsys: pytest.CaptureFixture[str]) -
     assert (result["mode"], result["engine"], result["num_envs"]) == ("train", "torch", 16)
     assert result["steps"] % 512 == 0
     assert not Path("runs").exists()
+
+
+def test_bench_train_compares_engines_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "cartpole", "--mode", "train", "--engine", "native,torch", "--threads", "1"]
+    words += ["--num-envs", "16", "--seconds", "0.2", "--train.batch-size", "512", "--json"]
+    assert main(words) == 0
+    native, torch = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
+    assert (native["engine"], torch["engine"]) == ("native", "torch")
+    assert native["sgemm_gflops"] == torch["sgemm_gflops"] > 0
+    # the arithmetic of a step is the same: efficiencies differ as rates do
+    assert native["efficiency"] / torch["efficiency"] == pytest.approx(native["sps"] / torch["sps"])
+
+    assert main(["bench", "cartpole", "--mode", "train", "--engine", "nativ"]) == 2
+    assert "Did you mean `native`?" in capsys.readouterr().err

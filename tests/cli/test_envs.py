@@ -98,3 +98,11 @@ def test_a_family_lists_its_names(capsys: pytest.CaptureFixture[str]) -> None:
     names = capsys.readouterr().out.splitlines()
     assert "gym-CartPole-v1" in names
     assert all(name.startswith("gym-") for name in names)
+
+
+def test_a_family_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "list_envs", lambda family: [])
+    assert main(["envs", "atari"]) == 2
+    assert "Try pip install 'pufferlib[atari]'." in capsys.readouterr().err

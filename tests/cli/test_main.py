@@ -91,7 +91,8 @@ def torch_is_loaded() -> None:
         (["eval", "cartpole"], "must hold a run of cartpole, but has none. Try `puffer train"),
         (
             ["eval", "cartpole", "--checkpoint", "nowhere"],
-            "`--checkpoint` must be a checkpoint or a run, but got `nowhere`",
+            "`--checkpoint` must be a checkpoint, the folder of a run or a run in runs, but got "
+            "`nowhere`",
         ),
         (["eval", "cartpole", "--episodes", "0"], "`--episodes` must be at least 1, but got 0"),
         (["eval", "cartpole", "--num-envs", "0"], "`--num-envs` must be at least 1, but got 0"),

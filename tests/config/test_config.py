@@ -176,7 +176,7 @@ def test_python_values_are_checked_and_converted() -> None:
         ("n_epochs", "true", "an integer of at least 1, but got `true`"),
         ("minibatch_size", "-4", "an integer of at least 1, or none, but got -4"),
         ("norm_adv", "maybe", "true or false, but got `maybe`"),
-        ("engine", "tocrh", "one of auto, torch, native, but got `tocrh`. Did you mean `torch`?"),
+        ("engine", "tocrh", "one of auto, native, torch, but got `tocrh`. Did you mean `torch`?"),
     ],
 )
 def test_an_invalid_value_is_refused_by_name(key: str, text: str, requirement: str) -> None:

@@ -14,7 +14,7 @@ from io import StringIO
 import pytest
 from boards import LOG, Clock, learn, make, printed
 
-from pufferlib.dashboard import LiveDashboard, PlainDashboard
+from pufferlib.dashboard.dashboards import LiveDashboard, PlainDashboard
 from pufferlib.errors import UsageError
 
 
@@ -29,7 +29,7 @@ def test_auto_is_live_on_a_terminal_and_plain_elsewhere(monkeypatch: pytest.Monk
 
 
 def test_an_unknown_mode_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"auto, on, off, plain, but got 'plane'.*`plain`"):
+    with pytest.raises(UsageError, match=r"auto, on, off, plain, but got `plane`.*`plain`"):
         make("plane")
 
 
@@ -205,9 +205,8 @@ def test_a_deleted_dashboard_releases_the_terminal() -> None:
 
 RUN = """
 import sys, time
-from pufferlib.dashboard import make_dashboard
-with make_dashboard("auto", env_name="breakout", num_parameters=1000, device="cpu",
-                    engine="torch", total_steps=100) as dashboard:
+from pufferlib.dashboard import Record, make_dashboard
+with make_dashboard("auto", Record("breakout", 1000, "cpu", "torch", 100)) as dashboard:
     for step in range(100_000):
         dashboard.update({"steps": step, "env/score": step})
         if step == 3:

@@ -78,11 +78,23 @@ def test_measured_tables_summarise_all_seeds(generate_docs: ModuleType) -> None:
     *_, row = generate_docs.gym_table({"gym-Hopper-v5": entry}).splitlines()
     assert row.endswith(" | 1.0M | 2508.0 +- 276.0 | 2600.5 +- 1.0 | 2383 | 2410 |")
     runs = [
-        {"env": "gym-X", "who": who, "steps": 9000, "return": value}
+        {
+            "env": "gym-X",
+            "who": who,
+            "steps": 9000,
+            "return": value,
+            "code": "ab",
+            "engine": "torch",
+        }
         for who, value in [("ours", -80.0), ("ours", -90.0), ("sb3", 0.25), ("puffer", None)]
     ]
-    *_, row = generate_docs.defaults_table({"rows": runs}).splitlines()
+    *_, row, _, codes = generate_docs.defaults_table({"rows": runs}).splitlines()
     assert row == "| X | 9k | -85 (-90 to -80) | - | 0.25 | - | - |"
+    assert codes == "All of our figures: code ab, engine torch."
+    runs[0]["engine"] = "native"
+    assert "of several versions. code ab, engine native: gym-X; code ab, engine torch: gym-X." in (
+        generate_docs.defaults_table({"rows": runs})
+    )
 
 
 def test_measured_columns_are_not_checked(generate_docs: ModuleType) -> None:

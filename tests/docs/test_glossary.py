@@ -25,7 +25,8 @@ COMMON = set(
         default native discrete puffe rl puffer wandb neptune tensorboard jsonl petting pettingzoo
         zoo sb 3 gymnasium ray cnn mlp lstm self play state log learning rate uptime stats wrapped
         wrapper encoded critic input unit scale category image encoder head layer serial threads
-        multiprocessing errors adjusted clock settled name ids mode cycle surplus
+        multiprocessing batched errors adjusted clock settled name ids mode cycle surplus picture
+        convolutions
         """,
     )
 )

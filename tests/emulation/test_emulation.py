@@ -299,7 +299,7 @@ def test_one_sampled_action_is_used_for_all_envs() -> None:
 def test_an_invalid_index_raises(action: int) -> None:
     vecenv = pufferlib.emulate(Gym)
     vecenv.reset(seed=0)
-    with pytest.raises(UsageError, match=r"`actions` must be an index in 0\.\.1 for Discrete"):
+    with pytest.raises(UsageError, match=r"`actions` must be in 0\.\.1 for Discrete"):
         vecenv.step([action])
 
 
@@ -1210,3 +1210,9 @@ def test_box_actions_of_waiting_agents_are_not_learned_from(space: Any) -> None:
         assert ((logprobs != 0).numpy() == is_turn).all()
         assert trainer.train()["policy_loss"] < 1  # and all of it is finite
     assert pufferlib.check_env(Aiming(space)).ok
+
+
+def test_a_vector_env_of_gymnasium_is_not_taken_for_one_env() -> None:
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=2)
+    with pytest.raises(UsageError, match="must be a single environment, but got the vector env"):
+        pufferlib.emulate(vector)

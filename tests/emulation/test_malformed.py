@@ -73,7 +73,7 @@ def test_messages_have_the_index_of_the_env_in_its_vector() -> None:
 def test_an_invalid_action_never_reaches_the_env(action: int, said: str) -> None:
     with pufferlib.emulate(Gym) as vecenv:
         vecenv.reset(seed=0)
-        with pytest.raises(UsageError, match=rf"an index in 0\.\.1 for Discrete\(2\), {said}"):
+        with pytest.raises(UsageError, match=rf"be in 0\.\.1 for Discrete\(2\), {said}"):
             vecenv.step(action)
 
 

@@ -18,6 +18,8 @@ import pytest
 import pufferlib
 from pufferlib import config, registry
 from pufferlib.errors import MissingExtraError, UnknownNameError, UsageError
+from pufferlib.integrations import procgen
+from pufferlib.vectorization.batched import Sizes
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +66,25 @@ class Endless(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         return np.array([self.size], np.float32), 0.0, False, False, {}
+
+
+# ---- Families that are a single name -------------------------------------------------------------
+
+
+def test_a_family_may_be_a_single_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("lonely")
+    module.find = lambda name: registry.EnvSpec(f"lonely{name}", Endless)  # type: ignore[attr-defined]
+    module.names = lambda: ["lonely"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lonely", module)
+    families = {
+        "lonely": registry.Family("one env", "lonely", single=True),
+        "social": registry.Family("many envs", "lonely"),
+    }
+    monkeypatch.setattr(registry, "FAMILIES", families)
+    assert registry.find(" Lonely ").id == "lonely"
+    assert registry.find("lonely-hard").id == "lonelyhard"
+    with pytest.raises(UnknownNameError):
+        registry.find("social")
 
 
 # ---- Gymnasium -----------------------------------------------------------------------------------
@@ -170,7 +191,7 @@ def test_a_param_that_only_the_constructor_rejects_raises_one_line() -> None:
     [
         ("gym-cartpol", r"Did you mean `gym-CartPole-v1`, `gym-CartPole-v0` or `gym-phys2d"),
         ("gym-CartPole-v7", "`gym-CartPole-v1`"),
-        ("CartPole-v1", r"Did you mean `gym-CartPole-v1`\?$"),
+        ("CartPole-v1", r"Did you mean `gym-CartPole-v1`"),
         ("lunarlander", r"Did you mean `gym-LunarLander-v3`\?$"),
         ("gym-", "environment `gym-`"),
     ],
@@ -215,6 +236,45 @@ def test_families_have_a_description() -> None:
     assert {"gym", "pettingzoo"} <= registry.families().keys()
 
 
+# ---- Batched simulators --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "packages", "extra"),
+    [
+        ("atari-pong", ["ale_py"], "atari"),
+        ("procgen-coinrun", ["envpool", "procgen"], "procgen"),
+        ("envpool-CartPole-v1", ["envpool"], "envpool"),
+        ("craftax", ["craftax"], "craftax"),
+        ("gymnax-cartpole", ["gymnax"], "gymnax"),
+        ("brax-ant", ["brax"], "brax"),
+        ("pgx-chess", ["pgx"], "pgx"),
+    ],
+)
+def test_a_missing_simulator_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, packages: list[str], extra: str
+) -> None:
+    hide(monkeypatch, *packages)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'pufferlib\[{extra}\]'") as caught:
+        pufferlib.make(name)
+    assert "\n" not in str(caught.value)
+    assert pufferlib.list_envs(extra) == []
+    assert config.family_vec(name)["num_envs"] >= 64
+
+
+def test_procgen_without_qt_is_procgen2_or_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_qt(*_: Any, **params: Any) -> None:
+        raise MissingExtraError("EnvPool Procgen requires the system Qt 5 runtime")
+
+    sizes = Sizes(num_envs=2, batch_envs=2, num_threads=1)
+    monkeypatch.setattr(procgen.envpool, "make_simulator", no_qt)
+    monkeypatch.setattr(procgen, "is_installed", lambda package: False)
+    with pytest.raises(MissingExtraError, match=r"needs Qt 5.* libqt5gui5, or without it pip"):
+        procgen.make_simulator("coinrun", sizes)
+    monkeypatch.setattr(procgen, "is_installed", lambda package: package == "procgen")
+    assert isinstance(procgen.make_simulator("coinrun", sizes), procgen.Gym3Simulator)
+
+
 # ---- Sizes ---------------------------------------------------------------------------------------
 
 
@@ -225,6 +285,15 @@ def test_the_ini_of_a_family_decides_how_many_envs_are_made() -> None:
         assert vecenv.num_envs == wanted
     with pufferlib.make("gym-CartPole-v1", num_envs=3) as vecenv:
         assert vecenv.num_envs == 3
+
+
+def test_the_ini_of_a_family_may_decide_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    vec = {"num_envs": 4, "num_workers": 2, "backend": "multiprocessing"}
+    monkeypatch.setattr(config, "family_vec", lambda name: vec)
+    with pufferlib.make("gym-CartPole-v1") as vecenv:
+        assert (vecenv.num_envs, vecenv.num_workers) == (4, 2)
+    with pufferlib.make("gym-CartPole-v1", num_envs=1) as vecenv:
+        assert vecenv.num_workers == 1  # a size of the caller's own: not those of the ini
 
 
 def test_runs_start_from_the_ini_of_their_family() -> None:

@@ -21,7 +21,6 @@ from pufferlib.policies.recurrent import (
     reset_state,
 )
 from pufferlib.policies.recurrent_ops import (
-    _scan,
     gru_sequence,
     linear_scan,
     lstm_sequence,
@@ -117,7 +116,7 @@ def test_scan_equals_the_recurrence(horizon: int) -> None:
         hidden = keep[:, t] * hidden + add[:, t]
         wanted.append(hidden)
 
-    assert_close(_scan(keep, add, start), torch.stack(wanted, 1))
+    assert_close(linear_scan(keep, add, start), torch.stack(wanted, 1))
 
 
 def test_gradient_of_the_scan_equals_finite_differences() -> None:

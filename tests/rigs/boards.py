@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from pufferlib.dashboard import Dashboard, make_dashboard
+from pufferlib.dashboard import Dashboard, Record, make_dashboard
 from pufferlib.dashboard.drawing import text_of
 
 LOG = {
@@ -52,15 +52,8 @@ def make(
         color_system=None,
         legacy_windows=False,
     )
-    return make_dashboard(
-        mode,  # type: ignore[arg-type]
-        env_name="breakout",
-        num_parameters=128_300,
-        device="cpu",
-        engine="native",
-        total_steps=20_000_000,
-        console=console,
-    )
+    record = Record("breakout", 128_300, device="cpu", engine="native", total_steps=20_000_000)
+    return make_dashboard(mode, record, console)  # type: ignore[arg-type]
 
 
 def frame(dashboard: Dashboard, width: int = 100, height: int = 40) -> list[str]:

@@ -22,6 +22,8 @@ KINDS: dict[str, dict[str, object]] = {
     "normalised": {"env": "cartpole", "norm_obs": True, "norm_reward": True, "prio_alpha": 0.8},
     "masked": {"env": "connect4", "target_kl": 1e9},
     "continuous": {"env": "continuous", "vtrace": True, "gradient_accumulation": 2},
+    "torch": {"env": "cartpole", "engine": "torch", "norm_obs": True},
+    "torch masked": {"env": "connect4", "engine": "torch", "prio_alpha": 0.8},
     "memory": {"env": "cartpole", "recurrent": "lstm"},
     "self-play": {"env": "connect4", "self_play": True, "self_play_interval": 1},
     "self-play memory": {"env": "connect4", "self_play": True, "recurrent": "gru"},

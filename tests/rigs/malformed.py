@@ -599,7 +599,7 @@ CASES: dict[str, Case] = {
     ),
     "rows flags": Case(
         lambda: InPlace(terminals=np.array([0, 2])),
-        "InPlace (env 0), `step`: `terminals` must be of dtype bool, but got int64.",
+        "InPlace (env 0), `step`: `terminals` must be of dtype bool, but got int64: array([0, 2]).",
     ),
     "rows infos": Case(
         lambda: InPlace(infos=5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -233,3 +234,30 @@ def test_frames_and_progress_are_handed_over() -> None:
     assert len(frames) == 8
     assert frames[0].ndim == 3
     assert progress == [0, 0, 0, 2, 2, 2, 2, 4]
+
+
+def test_a_single_env_is_refused_with_the_way_to_many() -> None:
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(UsageError, match=r"must be a VectorEnv, but got .*Try `pufferlib.emulate"):
+        evaluate_policy(env, Coin(), 1)  # type: ignore[arg-type]
+
+
+def test_an_env_that_hands_over_a_part_of_its_slots_is_refused() -> None:
+    said = "must hand over all 4 slots at once, but hands over 2"
+    halves = pufferlib.make("cartpole", num_envs=4, double_buffer=True)
+    with halves as vecenv, pytest.raises(UsageError, match=said):
+        evaluate_policy(vecenv, Coin(), 4)
+
+
+def test_scores_are_plain_numbers() -> None:
+    scores = evaluate_policy(clocks((2, 1.0), (3, 0.5)), Coin(), 4)
+    assert {type(score) for score in scores.values()} == {float}
+
+
+def test_a_policy_without_parameters_plays() -> None:
+    class Uniform(nn.Module):
+        def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+            return torch.zeros(len(observations), 2), torch.zeros(len(observations))
+
+    with Serial(lambda: Clock(length=3, reward=1.0), num_envs=2) as env:
+        assert evaluate_policy(env, Uniform(), 4)["mean_reward"] == 3.0

@@ -179,6 +179,8 @@ def test_a_checkpoint_of_python_plays_on_the_command_line(
     assert main(["eval", "cartpole", *words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {key: printed[key] for key in wanted} == wanted
+    assert main(["eval", "cartpole", *words]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "cartpole, mine.safetensors"
     assert main(["eval", "squared", *words]) == 2
     assert "`env` must have the observation space of the policy" in capsys.readouterr().err
 

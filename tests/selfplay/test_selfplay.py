@@ -24,8 +24,9 @@ from pufferlib.policies.calling import unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs import checkpoint
-from pufferlib.selfplay import RATING_STEP, START_RATING, Member, Pool, SelfPlay
+from pufferlib.selfplay import SelfPlay
 from pufferlib.selfplay.games import record
+from pufferlib.selfplay.pool import RATING_STEP, START_RATING, Member, Pool
 from pufferlib.training.saving import tensors_of, values_of
 from pufferlib.vectorization import Serial
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from pufferlib.training.ppo import compute_advantages, compute_advantages_torch
+from pufferlib.training.ppo import Steps, compute_advantages, compute_advantages_torch
 
 try:
     from pufferlib import _core  # noqa: F401
@@ -47,7 +47,7 @@ def compute(implementation: Any, **given: Any) -> NDArray[np.float32]:
             dtype = torch.bool if name == "masks" else torch.float32
             rows[name] = torch.tensor([given.pop(name)], dtype=dtype)
     settings_ = {"gamma": 0.9, "gae_lambda": 0.8, **given}
-    advantages = implementation(bootstrap=bootstrap, **rows, **flags, **settings_)
+    advantages = implementation(Steps(**rows, **flags), bootstrap, **settings_)
     return np.asarray(advantages)[0]
 
 
@@ -148,9 +148,8 @@ def test_no_gradient_flows_into_advantages() -> None:
     values = torch.zeros(1, 3, requires_grad=True)
     flags = torch.zeros(1, 3, dtype=torch.bool)
 
-    advantages = compute_advantages_torch(
-        torch.ones(1, 3), values, torch.zeros(1), flags, flags, values, gamma=0.9, gae_lambda=0.8
-    )
+    steps = Steps(torch.ones(1, 3), values, flags, flags, values)
+    advantages = compute_advantages_torch(steps, torch.zeros(1), gamma=0.9, gae_lambda=0.8)
 
     assert not advantages.requires_grad
 
@@ -236,7 +235,8 @@ def test_advantages_equal_a_slow_loop(implementation: Any, case: dict[str, Any])
         for name, part in case.items()
     }
 
-    advantages = implementation(**tensors)
+    steps = Steps(**{name: tensors.pop(name) for name in Steps._fields if name in tensors})
+    advantages = implementation(steps, **tensors)
 
     with np.errstate(invalid="ignore"):  # what is masked may be nan
         expected, sizes = slow_advantages(case)
@@ -251,7 +251,7 @@ def test_c_and_torch_agree_bit_for_bit_or_nearly() -> None:
     ends = [torch.from_numpy(rng.random(shape) < 0.05) for _ in range(2)]
     masks = torch.from_numpy(rng.random(shape) < 0.9)
     ratios = torch.from_numpy(rng.lognormal(size=shape).astype(np.float32))
-    given_ = (parts[0], parts[1], parts[2][:, 0], *ends, parts[2], masks, ratios)
+    given_ = (Steps(parts[0], parts[1], *ends, parts[2], masks, ratios), parts[2][:, 0])
 
     in_c = compute_advantages(*given_, gamma=0.99, gae_lambda=0.95)
     in_torch = compute_advantages_torch(*given_, gamma=0.99, gae_lambda=0.95)
@@ -263,9 +263,8 @@ def test_float64_takes_the_torch_twin() -> None:
     flags = torch.zeros(2, 3, dtype=torch.bool)
     ones = torch.ones(2, 3, dtype=torch.float64)
 
-    advantages = compute_advantages(
-        ones, ones, ones[:, 0], flags, flags, ones, gamma=0.5, gae_lambda=0.0
-    )
+    steps = Steps(ones, ones, flags, flags, ones)
+    advantages = compute_advantages(steps, ones[:, 0], gamma=0.5, gae_lambda=0.0)
 
     assert advantages.dtype == torch.float64
     assert_allclose(advantages, np.full((2, 3), 0.5))

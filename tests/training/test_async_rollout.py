@@ -17,9 +17,9 @@ from pufferlib.config import BatchShape
 from pufferlib.policies.acting import Actor
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
-from pufferlib.training.ppo import compute_advantages, without_rho
+from pufferlib.training.ppo import Steps, compute_advantages, without_rho
 from pufferlib.training.profiling import Profiler
-from pufferlib.training.rollout import begin
+from pufferlib.training.rollout import RolloutSizes, begin
 from pufferlib.vectorization import Batch, Serial, VectorEnv
 
 NUM_ENVS, SURPLUS, LENGTH, GAP = 4, 6, 7, 1000
@@ -104,7 +104,7 @@ def test_who_left_at_an_end_comes_back_without_a_memory() -> None:
     env.reset(seed=0)
     spaces = policy_spaces(env)
     shape = BatchShape(segments=40, horizon=2 * LENGTH + 3, minibatches=1)
-    rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
+    rollout = AsyncRollout(RolloutSizes(shape, env.num_agents, spaces, cpu, False))
     rng = torch.Generator().manual_seed(0)
     actor = Actor(policy, spaces, cpu, generator=rng)
     collect_async(env, actor, rollout, begin(env, cpu), Profiler())
@@ -126,7 +126,7 @@ def rollouts() -> list[dict[str, Any]]:
     spaces = policy_spaces(env)
     shape = BatchShape(segments=12, horizon=5, minibatches=1)
     cpu = torch.device("cpu")
-    rollout = AsyncRollout(shape, env.num_agents, spaces, cpu, False)
+    rollout = AsyncRollout(RolloutSizes(shape, env.num_agents, spaces, cpu, False))
     carry, kept = begin(env, cpu), []
     for _ in range(3):
         actor = Actor(policy, spaces, cpu, generator=torch.Generator().manual_seed(0))
@@ -182,7 +182,9 @@ def test_memory_before_a_segment_is_that_of_its_slot(rollouts: list[dict[str, An
 
 def test_waves_order_the_segments_of_each_slot_in_time(rollouts: list[dict[str, Any]]) -> None:
     shape = BatchShape(segments=5, horizon=2, minibatches=1)
-    rollout = AsyncRollout(shape, 3, policy_spaces(Shuffled()), torch.device("cpu"), False)
+    rollout = AsyncRollout(
+        RolloutSizes(shape, 3, policy_spaces(Shuffled()), torch.device("cpu"), False)
+    )
     rollout.slots[:] = torch.tensor([2, 0, 2, 2, 0])
     rollout.rewards[:] = torch.arange(5.0).unsqueeze(1)  # the number of the segment
     waves = [
@@ -200,7 +202,7 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
     trainer = pufferlib.PuffeRL(env, batch_size=12, num_steps=2, vtrace=vtrace, dashboard="off")
     torch.manual_seed(0)
     shape = BatchShape(segments=6, horizon=2, minibatches=1)
-    mixed = AsyncRollout(shape, 2, trainer.spaces, torch.device("cpu"), False)
+    mixed = AsyncRollout(RolloutSizes(shape, 2, trainer.spaces, torch.device("cpu"), False))
     order = torch.tensor([1, 0, 0, 1, 1, 0])  # whose segment each is
     whole = {name: torch.randn(2, 6) for name in ("rewards", "values", "final_values")}
     whole["terminals"], whole["truncations"] = torch.rand(2, 6) < 0.15, torch.rand(2, 6) < 0.15
@@ -219,15 +221,10 @@ def test_advantages_run_through_the_segments_of_a_slot(vtrace: bool) -> None:
         if ratios is not None:
             own_ratios[segment] = ratios[slot, 2 * number : 2 * number + 2]
     targets = trainer.engine.targets(mixed, own_ratios if vtrace else None)
+    names = ("rewards", "values", "terminals", "truncations", "final_values")
     corrections = compute_advantages(
-        whole["rewards"],
-        whole["values"],
+        Steps(*(whole[name] for name in names), ratios=ratios),
         last,
-        whole["terminals"],
-        whole["truncations"],
-        whole["final_values"],
-        None,
-        ratios,
         gamma=trainer.config.gamma,
         gae_lambda=trainer.config.gae_lambda,
     )

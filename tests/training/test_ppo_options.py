@@ -17,8 +17,8 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
-from pufferlib.training.minibatches import minibatches, prioritised_minibatches
-from pufferlib.training.ppo import compute_advantages_torch
+from pufferlib.training.minibatches import minibatches
+from pufferlib.training.ppo import Steps, Targets, compute_advantages_torch
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -194,7 +194,7 @@ def test_a_minibatch_in_parts_gives_the_gradients_of_the_whole(
         minibatch = next(
             minibatches(
                 trainer.rollout,
-                *trainer.engine.targets(trainer.rollout),
+                trainer.engine.targets(trainer.rollout),
                 BatchShape(4 * slots, 8, minibatches=4 * slots // 8),
                 rng,
             )
@@ -242,14 +242,15 @@ def test_vtrace_advantages_are_those_of_the_present_policy() -> None:
     assert ratios.std() > 0.01
     by_slot = rollout.by_slot
     expected = compute_advantages_torch(
-        by_slot(rollout.rewards),
-        by_slot(rollout.values),
+        Steps(
+            by_slot(rollout.rewards),
+            by_slot(rollout.values),
+            by_slot(rollout.terminals),
+            by_slot(rollout.truncations),
+            by_slot(rollout.final_values),
+            ratios=by_slot(ratios),
+        ),
         rollout.bootstrap[-8:],
-        by_slot(rollout.terminals),
-        by_slot(rollout.truncations),
-        by_slot(rollout.final_values),
-        None,
-        by_slot(ratios),
         gamma=0.99,
         gae_lambda=0.95,
         rho_clip=0.9,
@@ -283,8 +284,8 @@ def test_segments_of_large_advantages_come_more_often_and_weigh_less() -> None:
     def drawn(alpha: float, beta: float) -> tuple[list[float], dict[int, float]]:
         counts, found = np.zeros(4), {}
         for _ in range(2500):
-            for part in prioritised_minibatches(
-                rollout, advantages, advantages, shape, rng, alpha=alpha, beta=beta
+            for part in minibatches(
+                rollout, Targets(advantages, advantages), shape, rng, alpha=alpha, beta=beta
             ):
                 assert part.weights is not None
                 for number, weight in zip(part.logprobs[:, 0].int().tolist(), part.weights):

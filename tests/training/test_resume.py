@@ -157,7 +157,9 @@ def test_weights_that_do_not_fit_leave_no_run_behind(
     assert main(["train", "squared", *TINY, "--policy.hidden-size=16", "--from", str(run)]) == 2
     assert "must fit the policy" in capsys.readouterr().err
     assert main(["train", "squared", *TINY, "--from", "nowhere"]) == 2
-    assert "`--from` must be a run or a checkpoint" in capsys.readouterr().err
+    assert (
+        "`--from` must be a checkpoint, the folder of a run or a run in" in capsys.readouterr().err
+    )
     assert list(Path("runs").iterdir()) == [run]
 
 

@@ -18,10 +18,9 @@ from pufferlib.policies.acting import Actor
 from pufferlib.policies.calling import policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import policy_spaces
-from pufferlib.training.double_buffer import collect_double_buffered
 from pufferlib.training.minibatches import minibatches
 from pufferlib.training.profiling import Profiler
-from pufferlib.training.rollout import Carry, Rollout, begin, collect
+from pufferlib.training.rollout import Carry, Rollout, RolloutSizes, Targets, begin, collect
 from pufferlib.vectorization import Serial, VectorEnv
 
 CPU = torch.device("cpu")
@@ -36,15 +35,15 @@ class Collector:
         slots = vecenv.num_agents
         shape = BatchShape(slots * stretches, horizon, 1)
         self.vecenv, self.policy, self.spaces = vecenv, policy, policy_spaces(vecenv)
-        self.rollout = Rollout(shape, slots, self.spaces, CPU, vecenv.action_masks is not None)
+        has_masks = vecenv.action_masks is not None
+        self.rollout = Rollout(RolloutSizes(shape, slots, self.spaces, CPU, has_masks))
         self.rng = torch.Generator().manual_seed(0)
         vecenv.reset(seed=0)
         self.carry: Carry = begin(vecenv, CPU)
 
     def __call__(self) -> Rollout:
         actor = Actor(self.policy, self.spaces, CPU, generator=self.rng)
-        gather = collect if self.vecenv.batches == 1 else collect_double_buffered
-        self.carry = gather(self.vecenv, actor, self.rollout, self.carry, Profiler())
+        self.carry = collect(self.vecenv, actor, self.rollout, self.carry, Profiler())
         return self.rollout
 
 
@@ -229,8 +228,8 @@ def test_minibatches_are_all_segments_in_random_order() -> None:
     advantages = rollout.logprobs + 100
     rng = torch.Generator().manual_seed(0)
     shape = BatchShape(segments=12, horizon=2, minibatches=3)
-    targets = (advantages, advantages + rollout.values)
-    parts = list(minibatches(rollout, *targets, shape, rng))
+    targets = Targets(advantages, advantages + rollout.values)
+    parts = list(minibatches(rollout, targets, shape, rng))
 
     assert [len(part.logprobs) for part in parts] == [4, 4, 4]
     order = torch.cat([part.logprobs[:, 0] for part in parts])
@@ -244,7 +243,7 @@ def test_minibatches_are_all_segments_in_random_order() -> None:
         assert_close(part.state, rollout.initial_state()[chosen])
         assert part.masks is None
         assert part.action_masks is None
-    again = list(minibatches(rollout, *targets, shape, rng))
+    again = list(minibatches(rollout, targets, shape, rng))
     assert torch.cat([part.logprobs[:, 0] for part in again]).tolist() != order.tolist()
 
 
@@ -255,8 +254,8 @@ def test_minibatches_of_steps_are_all_steps_once_in_parts_of_any_size(count: int
     rollout.logprobs[:] = torch.arange(24.0).view(12, 2)  # the number of each step
     shape = BatchShape(segments=12, horizon=2, minibatches=count, by_step=True)
     rng = torch.Generator().manual_seed(0)
-    targets = (rollout.logprobs + 100, rollout.logprobs + 200)
-    parts = list(minibatches(rollout, *targets, shape, rng))
+    targets = Targets(rollout.logprobs + 100, rollout.logprobs + 200)
+    parts = list(minibatches(rollout, targets, shape, rng))
 
     sizes = [len(part.logprobs) for part in parts]
     assert len(sizes) == count

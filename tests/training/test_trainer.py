@@ -415,7 +415,7 @@ def test_the_learning_rate_falls_linearly_over_the_budget() -> None:
 @pytest.mark.parametrize("settings", [{}, {"num_iterations": 4, "anneal_lr": False}])
 def test_without_a_budget_or_annealing_the_learning_rate_stays(settings: dict[str, Any]) -> None:
     vecenv = cartpole()
-    vecenv.name = None  # its ini has a budget
+    vecenv.is_from_make = False  # its ini has a budget
     trainer = small(vecenv, learning_rate=0.01, **settings)
     assert [iterate(trainer)["learning_rate"] for _ in range(5)] == [0.01] * 5
 

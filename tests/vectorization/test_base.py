@@ -158,13 +158,17 @@ def test_a_held_seed_reaches_a_subclass_that_takes_one() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        (0, [[0.0, 1.0]], r"`observations` of Broken must be of shape \(2, 2\), but got \(1, 2\)"),
-        (0, [[0.0], [1.0, 2.0]], r"`observations` of Broken must be one array of shape \(2, 2\)"),
+        (
+            0,
+            [[0.0, 1.0]],
+            r"`observations` of Broken must be of shape \(2, 2\), but got shape \(1, 2\)",
+        ),
+        (0, [[0.0], [1.0, 2.0]], r"`observations` of Broken must be an array of shape \(2, 2\)"),
         (0, [["a", "b"]] * 2, r"`observations` of Broken must be of dtype float32, but got <U1"),
-        (1, [1.0], r"`rewards` of Broken must be of shape \(2,\), but got \(1,\)"),
-        (1, 1.0, r"`rewards` of Broken must be of shape \(2,\), but got \(\)"),
-        (2, [0.5, 1], "`dones` of Broken must be of dtype bool, but got float64"),
-        (2, True, r"`dones` of Broken must be of shape \(2,\), but got \(\)"),
+        (1, [1.0], r"`rewards` of Broken must be of shape \(2,\), but got shape \(1,\)"),
+        (1, 1.0, r"`rewards` of Broken must be of shape \(2,\), but got shape \(\)"),
+        (2, [0.5, 1], "`dones` of Broken must be within the range of bool, but got array"),
+        (2, True, r"`dones` of Broken must be of shape \(2,\), but got shape \(\)"),
     ],
 )
 def test_rows_that_do_not_fit_are_told_in_one_line(field: int, value: Any, said: str) -> None:
@@ -552,6 +556,27 @@ def test_a_subclass_may_answer_with_dicts_by_agent() -> None:
     assert batch.truncations.all()
     assert not batch.terminals.any()
     assert env.drain_metrics()["mean_reward"] == pytest.approx(3 * (1 + 2 + 0 + 1) / 4)
+
+
+@pytest.mark.parametrize("by", ["slot", "env", "env and agent", "agent"])
+def test_infos_of_several_agents_come_in_many_forms(by: str) -> None:
+    class Informed(MultiAgentVectorEnv):
+        def step(self, actions: Any) -> Any:
+            *rest, _ = super().step(actions)
+            told = [[{"at": f"{n}{id}"} for id in "ab"] for n in range(2)]
+            infos: Any = {
+                "slot": told[0] + told[1],
+                "env": [{"at": f"{n}a"} for n in range(2)],
+                "env and agent": [dict(zip("ab", own, strict=True)) for own in told],
+                "agent": {"a": [own[0] for own in told], "b": [own[1] for own in told]},
+            }[by]
+            return (*rest, infos)
+
+    env = Informed(2)
+    env.reset()
+    env.send(np.zeros(4, np.int64))
+    seen = [info["at"] for info in env.recv().infos]
+    assert seen == (["0a", "0a", "1a", "1a"] if by == "env" else ["0a", "0b", "1a", "1b"])
 
 
 def test_a_subclass_that_answers_with_dicts_trains() -> None:

@@ -247,7 +247,7 @@ def test_an_action_that_is_no_choice_is_the_callers_mistake() -> None:
             vecenv.step(rows)
         assert vecenv.shard._loop is not None
         rows[1] = wrong
-        with pytest.raises(UsageError, match=r"`actions`.* must be an index in"):
+        with pytest.raises(UsageError, match=r"`actions`.* must be in"):
             vecenv.step(rows)
 
 

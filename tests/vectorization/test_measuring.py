@@ -15,14 +15,18 @@ import gymnasium
 import numpy as np
 import pytest
 from faulty import is_within
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+import pufferlib
 from pufferlib.native import NativeCreator
+from pufferlib.spaces import action_layout
 from pufferlib.vectorization.measuring import (
+    legal_actions,
     measure_env,
     measure_memory,
     measure_native,
     measure_native_memory,
+    random_rows,
     step_seconds,
 )
 
@@ -137,6 +141,23 @@ def test_timing_leaves_no_trace_in_this_process() -> None:
     assert threading.active_count() == threads
 
 
+def test_timing_leaves_the_classes_of_the_caller_as_they_are() -> None:
+    seen: list[int] = []
+
+    class Counting(Env):
+        def step(self, action: int) -> Any:
+            seen.append(action)
+            return super().step(action)
+
+    before = dict(vars(Counting))
+    assert step_seconds(Counting) > 0
+    assert all(vars(Counting)[name] is value for name, value in before.items())
+    env = Counting()
+    env.reset()
+    env.step(1)
+    assert seen == [1]  # neither of the timed env, nor written to a copy of `seen`
+
+
 def test_timing_forks_no_process_and_closes_its_env(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,3 +186,25 @@ def test_an_env_that_hangs_is_late() -> None:
     start = time.perf_counter()
     assert step_seconds(lambda: time.sleep(5), limit=0.1) == math.inf
     assert is_within(time.perf_counter() - start, 3)
+
+
+def test_legal_actions_obey_the_masks() -> None:
+    rng = np.random.default_rng(0)
+    with pufferlib.make("masked", num_envs=8, num_workers=1, seed=0) as vecenv:
+        vecenv.reset()
+        assert vecenv.action_masks is not None
+        forbidden = 0
+        for _ in range(50):
+            actions = legal_actions(vecenv, rng)
+            assert vecenv.action_masks[np.arange(8), actions].all()
+            forbidden += int((~vecenv.action_masks).sum())
+            vecenv.step(actions)
+        assert forbidden > 0
+
+
+def test_legal_actions_draw_every_allowed_choice() -> None:
+    layout = action_layout(MultiDiscrete([3, 2]))
+    masks = np.tile([True, False, True, False, True], (400, 1))
+    rows = random_rows(layout, 400, np.random.default_rng(0), masks)
+    assert set(rows[:, 0].tolist()) == {0, 2}
+    assert set(rows[:, 1].tolist()) == {1}

@@ -1150,7 +1150,7 @@ def test_processes_spin_only_where_each_has_a_core(
         vecenv.reset(seed=0)
         for _ in range(100):
             vecenv.step(NOTHING)
-        assert vecenv._binding(0, 1)[0].spin_us == given[0]
+        assert vecenv._binding(0, 1)[0].sizes[2] == given[0]
     assert [us > 0 for us in given] == [may_spin]
 
 

@@ -1,13 +1,22 @@
 // The native engine: gradients beside finite differences, equal results for any number of threads,
-// rollouts of an env in the core, and every set of kernels that this CPU runs.
+// rollouts of an env in the core, all of it with every recurrent core, or none, and with every set
+// of kernels that this CPU runs.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/check.h"
 #include "nn/engine.h"
+#include "tests/check.h"
 
-enum { SLOTS = 10, HORIZON = 13, STEPS = SLOTS * HORIZON, OBS = 5, WORDS = 4, MASK = 5 };
+enum {
+    SLOTS = 10,
+    HORIZON = 13,
+    STEPS = SLOTS * HORIZON,
+    OBS = 5,
+    WORDS = 4,
+    MASK = 5,
+    WIDTH = 33
+};
 
 // A rollout of random numbers with two discrete and two continuous components.
 typedef struct {
@@ -16,7 +25,8 @@ typedef struct {
     int32_t actions[STEPS * WORDS];
     uint8_t action_masks[STEPS * MASK], terminals[STEPS], truncations[STEPS], resets[STEPS];
     uint8_t masks[STEPS];
-    int64_t order[STEPS];
+    int64_t order[STEPS], segments[SLOTS];
+    float hidden[SLOTS * WIDTH], cells[SLOTS * WIDTH];
 } Data;
 
 static void fill(Data* data, PufRng* rng) {
@@ -38,6 +48,12 @@ static void fill(Data* data, PufRng* rng) {
             float real = puf_rand_normal(rng);
             memcpy(&data->actions[i * WORDS + j], &real, sizeof real);
         }
+        data->resets[i] = puf_rand(rng) < 0.1f;
+    }
+    for (int i = 0; i < SLOTS; i++) data->segments[i] = SLOTS - 1 - i;
+    for (int i = 0; i < SLOTS * WIDTH; i++) {
+        data->hidden[i] = 0.5f * puf_rand_normal(rng);
+        data->cells[i] = 0.5f * puf_rand_normal(rng);
     }
 }
 
@@ -56,12 +72,13 @@ static PufRollout rollout_of(Data* data) {
                         .truncations = data->truncations,
                         .resets = data->resets,
                         .masks = data->masks,
-                        .bootstrap = data->bootstrap};
+                        .bootstrap = data->bootstrap,
+                        .states = {{data->hidden, data->cells}}};
 }
 
 static PufEngine* engine_of(const PufKernels* kernels, int32_t threads, bool separate,
-                            PufFinish activation) {
-    static const int32_t widths[] = {19, 33}, nvec[] = {2, 3};
+                            PufFinish activation, PufCoreKind core) {
+    static const int32_t widths[] = {19, WIDTH}, nvec[] = {2, 3};
     static const float center[] = {0.5f, 0.0f}, scale[] = {2.0f, 1.0f};
     static const float low[] = {-1.5f, -INFINITY}, high[] = {2.5f, INFINITY};
     static const uint8_t bounded[] = {1, 0};
@@ -71,6 +88,8 @@ static PufEngine* engine_of(const PufKernels* kernels, int32_t threads, bool sep
                                  .widths = widths,
                                  .activation = activation,
                                  .separate = separate,
+                                 .core = core,
+                                 .core_width = WIDTH,
                                  .num_discrete = 2,
                                  .num_continuous = 2,
                                  .nvec = nvec,
@@ -97,16 +116,16 @@ static float* give_params(PufNetwork* net, uint64_t seed) {
     return memory;
 }
 
-static PufPass pass_of(Data* data, const PufRollout* rollout, const int64_t* splits, int32_t count,
-                       float* numbers) {
+static PufPass pass_of(Data* data, const PufRollout* rollout, PufCoreKind core,
+                       const int64_t* splits, int32_t count, float* numbers) {
     return (PufPass){
         .rollout = rollout,
         .advantages = data->advantages,
         .returns = data->returns,
-        .order = data->order,
+        .order = core ? data->segments : data->order,
         .splits = splits,
         .num_minibatches = count,
-        .by_step = true,
+        .by_step = !core,
         .loss = {.clip_coef = 0.2f, .vf_coef = 0.5f, .ent_coef = 0.3f, .vf_clip_coef = 0.5f},
         .norm_adv = true,
         .adv_floor = 1e-8f,
@@ -115,21 +134,23 @@ static PufPass pass_of(Data* data, const PufRollout* rollout, const int64_t* spl
         .numbers = numbers};
 }
 
-static void gradients_are_those_of_finite_differences(const PufKernels* kernels, bool separate) {
+static void gradients_are_those_of_finite_differences(const PufKernels* kernels, bool separate,
+                                                      PufCoreKind core) {
     PufRng rng = {7};
     static Data data;
     fill(&data, &rng);
-    PufEngine* engine = engine_of(kernels, 1, separate, PUF_TANH);
+    PufEngine* engine = engine_of(kernels, 1, separate, PUF_TANH, core);
     float* params = give_params(engine->network, 11);
     PufRollout rollout = rollout_of(&data);
-    const int64_t splits[] = {0, STEPS};
+    const int64_t splits[] = {0, core ? SLOTS : STEPS};
     float numbers[PUF_NUM_LOSSES + 1];
-    PufPass pass = pass_of(&data, &rollout, splits, 1, numbers);
+    PufPass pass = pass_of(&data, &rollout, core, splits, 1, numbers);
     CHECK(puf_engine_pass(engine, &pass) == PUF_OK);
     float* gradient = malloc(engine->network->grad_floats * sizeof(float));
     memcpy(gradient, engine->joined, engine->network->grad_floats * sizeof(float));
-    for (size_t i = 0; i < engine->network->grad_floats; i += 7) {
-        const float before = params[i], step = 2e-2f;
+    const size_t apart = engine->network->grad_floats / 40 | 1;  // about 40 of them
+    for (size_t i = 0; i < engine->network->grad_floats; i += apart) {
+        const float before = params[i], step = 5e-3f;
         double losses[2];
         for (int side = 0; side < 2; side++) {
             params[i] = before + (side ? step : -step);
@@ -147,47 +168,65 @@ static void gradients_are_those_of_finite_differences(const PufKernels* kernels,
 }
 
 // Weights after two passes of three updates.
-static float* trained(const PufKernels* kernels, int32_t threads, size_t* count) {
+static float* trained(const PufKernels* kernels, int32_t threads, PufCoreKind core, size_t* count) {
     PufRng rng = {3};
     static Data data;
     fill(&data, &rng);
-    PufEngine* engine = engine_of(kernels, threads, true, PUF_RELU);
+    PufEngine* engine = engine_of(kernels, threads, !core, PUF_RELU, core);
     float* params = give_params(engine->network, 5);
     PufRollout rollout = rollout_of(&data);
-    const int64_t splits[] = {0, 40, 80, STEPS};
+    const int64_t by_step[] = {0, 40, 80, STEPS}, by_segment[] = {0, 3, 4, SLOTS};
     float numbers[3 * (PUF_NUM_LOSSES + 1)], num_steps = 0;
-    PufPass pass = pass_of(&data, &rollout, splits, 3, numbers);
+    PufPass pass = pass_of(&data, &rollout, core, core ? by_segment : by_step, 3, numbers);
     pass.step = true;
     pass.num_steps = &num_steps;
     for (int i = 0; i < 2; i++) CHECK(puf_engine_pass(engine, &pass) == PUF_OK);
     CHECK(num_steps == 6.0f);
     float logprobs[STEPS];
-    puf_engine_logprobs(engine, &rollout, logprobs);
+    CHECK(puf_engine_logprobs(engine, &rollout, logprobs) == PUF_OK);
     for (int i = 0; i < STEPS; i++) CHECK(isfinite(logprobs[i]));
     *count = 3 * engine->network->grad_floats;
     puf_engine_destroy(engine);
     return params;
 }
 
-static void results_do_not_depend_on_threads(const PufKernels* kernels) {
+static void results_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
     size_t count;
-    float* one = trained(kernels, 1, &count);
+    float* one = trained(kernels, 1, core, &count);
     for (int32_t threads = 1; threads <= 3; threads++) {
-        float* many = trained(kernels, threads, &count);
+        float* many = trained(kernels, threads, core, &count);
         CHECK(!memcmp(one, many, count * sizeof(float)));
         free(many);
     }
     free(one);
 }
 
-static void rollouts_do_not_depend_on_threads(const PufKernels* kernels) {
-    enum { ENVS = 37, T = 9, OBSERVED = 4 };
+static void a_recurrent_policy_refuses_single_steps(const PufKernels* kernels) {
+    static Data data;
+    PufEngine* engine = engine_of(kernels, 1, false, PUF_RELU, PUF_LSTM);
+    float* params = give_params(engine->network, 5);
+    PufRollout rollout = rollout_of(&data);
+    const int64_t splits[] = {0, STEPS};
+    float numbers[PUF_NUM_LOSSES + 1];
+    PufPass pass = pass_of(&data, &rollout, PUF_NO_CORE, splits, 1, numbers);
+    CHECK(puf_engine_pass(engine, &pass) == PUF_BAD_ARGUMENT);
+    free(params);
+    puf_engine_destroy(engine);
+}
+
+static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
+    enum { ENVS = 37, T = 9, OBSERVED = 4, UNITS = 16 };
+    static float first_hidden[ENVS * UNITS];
     static float first_observations[ENVS * T * OBSERVED];
     static int32_t first_actions[ENVS * T];
     for (int32_t threads = 1; threads <= 3; threads++) {
         static float observations[ENVS * T * OBSERVED], numbers[4][ENVS * T], bootstrap[ENVS];
         static int32_t actions[ENVS * T];
         static uint8_t flags[4][ENVS * T], resets[ENVS];
+        static float states[4][ENVS * UNITS];  // hidden and cell: now, and before the segments
+        const PufState state = {{states[0], states[1]}};
+        memset(states, 0, sizeof states);
+        memset(resets, 1, sizeof resets);
         const PufEnvInfo* info = puf_find_info("cartpole");
         double params[PUF_MAX_PARAMS];
         for (int32_t i = 0; i < info->num_params; i++) params[i] = info->params[i].value;
@@ -203,12 +242,14 @@ static void rollouts_do_not_depend_on_threads(const PufKernels* kernels) {
                               .truncations = row_flags[1],
                               .masks = row_flags[2]};
         CHECK(puf_vec_bind(vec, &buffers) == PUF_OK && puf_vec_reset(vec, 4) == PUF_OK);
-        const int32_t widths[] = {16}, nvec[] = {2};
+        const int32_t widths[] = {UNITS}, nvec[] = {2};
         const PufNetworkSpec spec = {.obs_type = PUF_OBS_F32,
                                      .obs_size = OBSERVED,
                                      .num_layers = 1,
                                      .widths = widths,
                                      .activation = PUF_RELU,
+                                     .core = core,
+                                     .core_width = UNITS,
                                      .num_discrete = 1,
                                      .nvec = nvec};
         PufEngine* engine = puf_engine_create(&spec, kernels, threads);
@@ -226,18 +267,26 @@ static void rollouts_do_not_depend_on_threads(const PufKernels* kernels) {
                               .truncations = flags[1],
                               .resets = flags[2],
                               .masks = flags[3],
-                              .bootstrap = bootstrap};
+                              .bootstrap = bootstrap,
+                              .states = {{states[2], states[3]}}};
         for (int i = 0; i < 5; i++)
-            CHECK(puf_engine_collect(engine, vec, &rollout, resets, 99, 0) == PUF_OK);
+            CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, 99, 0) == PUF_OK);
         CHECK(rollout.all_present);
         if (threads == 1) {
             memcpy(first_observations, observations, sizeof observations);
             memcpy(first_actions, actions, sizeof actions);
+            memcpy(first_hidden, states[0], sizeof first_hidden);
         }
         CHECK(!memcmp(first_observations, observations, sizeof observations));
         CHECK(!memcmp(first_actions, actions, sizeof actions));
+        CHECK(!memcmp(first_hidden, states[0], sizeof first_hidden));
+        for (int i = 0; i < ENVS; i++) {  // an episode begins with zeros, and only then
+            bool any = false;
+            for (int j = 0; j < UNITS; j++) any |= states[0][i * UNITS + j] != 0.0f;
+            CHECK(any == (core && !resets[i]));
+        }
         rollout.num_slots = 36;
-        CHECK(puf_engine_collect(engine, vec, &rollout, resets, 99, 0) == PUF_BAD_ARGUMENT);
+        CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, 99, 0) == PUF_BAD_ARGUMENT);
         free(memory);
         puf_engine_destroy(engine);
         puf_vec_destroy(vec);
@@ -269,10 +318,13 @@ int main(void) {
         const PufKernels* kernels = puf_kernels_named(names[i]);
         if (!kernels) continue;  // does not run here
         elementary_functions_are_exact_to_a_few_units(kernels);
-        gradients_are_those_of_finite_differences(kernels, false);
-        gradients_are_those_of_finite_differences(kernels, true);
-        results_do_not_depend_on_threads(kernels);
-        rollouts_do_not_depend_on_threads(kernels);
+        gradients_are_those_of_finite_differences(kernels, true, PUF_NO_CORE);
+        a_recurrent_policy_refuses_single_steps(kernels);
+        for (PufCoreKind core = PUF_NO_CORE; core < PUF_NUM_CORES; core++) {
+            gradients_are_those_of_finite_differences(kernels, false, core);
+            results_do_not_depend_on_threads(kernels, core);
+            rollouts_do_not_depend_on_threads(kernels, core);
+        }
     }
     CHECK(!puf_kernels_named("none"));
     return CHECK_DONE();

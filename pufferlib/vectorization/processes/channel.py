@@ -75,9 +75,7 @@ class Channel:
         while True:
             try:
                 packet = self._socket.recv(_HEADER.size + _PACKET_BYTES)
-            except (
-                ConnectionResetError
-            ):  # it left without reading all; its messages may still be there
+            except ConnectionResetError:  # it left, and its messages may still be there
                 continue
             data = self._whole(packet)
             if data is not None:
@@ -89,7 +87,7 @@ class Channel:
         while True:
             try:
                 packet, more, _, _ = socket.recv_fds(
-                    self._socket, _HEADER.size + _PACKET_BYTES, MAX_FDS, _CLOEXEC
+                    self._socket, _HEADER.size + _PACKET_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC
                 )
             except ConnectionResetError:
                 continue
@@ -116,7 +114,7 @@ class Channel:
         return b"".join(packets)
 
     def close(self) -> None:
-        """Close this end, as far as this process has it. Safe to call twice."""
+        """Close this end in this process. Safe to call twice."""
         self._socket.close()
 
     def shut(self) -> None:
@@ -124,9 +122,6 @@ class Channel:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-
-_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 def pickled(message: Any) -> bytes:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pufferlib import native
-from pufferlib.errors import UsageError
+from pufferlib.errors import UsageError, unknown_choice
 from pufferlib.vectorization.processes.channel import Channel
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -54,10 +54,7 @@ class Launcher:
         self, start_method: str, worker_threads: int, run: Callable[[Channel], None] | None
     ) -> None:
         if start_method not in START_METHODS:
-            raise UsageError(
-                f"`start_method` must be one of {', '.join(START_METHODS)}, "
-                f"but got {start_method!r}."
-            )
+            raise unknown_choice("`start_method`", start_method, START_METHODS)
         self.channel, theirs = Channel.pair()
         self._process: subprocess.Popen[bytes] | None = None
         if start_method == "fork":
@@ -188,16 +185,14 @@ class _Server:
         self._orphans: dict[int, int] = {}  # children of the dead by pid, and the signal they got
         self._unwritten = bytearray()  # stderr of workers that is not passed on yet
         self._parent_fd = _watch(parent)
-        native.adopt_orphans()  # what a worker leaves must not get away
+        native.adopt_orphans()  # processes that a dead worker started become ours
         self._news, self._wake = os.pipe()  # SIGCHLD, so that `poll` hears of it
         for fd in (self._news, self._wake):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _ignore)  # the parent decides, and closes the channel
-        signal.signal(
-            signal.SIGTTOU, signal.SIG_IGN
-        )  # it may write to the terminal in the background
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # to write to the terminal in the background
 
     def run(self) -> None:
         """Serve until the parent is gone; then end the workers."""
@@ -243,7 +238,7 @@ class _Server:
         while self._unwritten and poll.poll(0):
             try:
                 del self._unwritten[: os.write(2, self._unwritten[: select.PIPE_BUF])]
-            except OSError:  # no one reads it
+            except OSError:  # the terminal or pipe is closed
                 self._unwritten.clear()
 
     def _obey(self, message: tuple[Any, ...], fds: list[int]) -> None:
@@ -370,11 +365,11 @@ class _Server:
     def _reap_until(self, deadline: float) -> None:
         """Reap processes until none is left or the deadline has passed."""
         self._reap()
-        while self._is_anyone_left() and time.monotonic() < deadline:
+        while self._has_processes() and time.monotonic() < deadline:
             self._wait([], 20)
             self._reap()
 
-    def _is_anyone_left(self) -> bool:
+    def _has_processes(self) -> bool:
         for pid in list(self._groups):
             self._end_group(pid, 0)
         return bool(self._workers or self._groups or self._orphans)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib import native
-from pufferlib.buffers import ALIGNMENT, allocate, num_bytes
+from pufferlib.buffers import ALIGNMENT
 from pufferlib.errors import UsageError
 from pufferlib.system import available_memory
 from pufferlib.vectorization.shard import EnvDescription
@@ -35,14 +34,8 @@ class SharedRows:
         spin_us: int,
         fd: int | None = None,
     ) -> None:
-        rows = (
-            num_slots,
-            description.observation_space,
-            description.action_space,
-            description.has_action_masks,
-        )
         flags_end = native.flags_bytes(num_workers)
-        rows_end = flags_end + num_bytes(*rows)
+        rows_end = flags_end + description.num_bytes(num_slots)
         lengths_start = rows_end + -(-8 * num_slots // ALIGNMENT) * ALIGNMENT
         resets_start = lengths_start + 8 * num_slots
         size = resets_start + 3 * 8 * num_workers
@@ -50,17 +43,11 @@ class SharedRows:
         mapped = mmap.mmap(self.fd, size)
         memory: NDArray[np.uint8] = np.frombuffer(mapped, dtype=np.uint8)
         self.flags: Any = native.Flags(memory[:flags_end], num_workers, spin_us)
-        self.buffers = allocate(*rows, memory=memory[flags_end:rows_end])
-        self.returns: NDArray[np.float64] = np.frombuffer(
-            mapped, np.float64, num_slots, offset=rows_end
-        )
-        self.lengths: NDArray[np.int64] = np.frombuffer(
-            mapped, np.int64, num_slots, offset=lengths_start
-        )
+        self.buffers = description.allocate(num_slots, memory[flags_end:rows_end])
+        self.returns = np.ndarray(num_slots, np.float64, mapped, rows_end)
+        self.lengths = np.ndarray(num_slots, np.int64, mapped, lengths_start)
         # of each worker: whether its next turn is a reset, the seed, the envs before the vector's
-        self.resets: NDArray[np.uint64] = np.frombuffer(
-            mapped, np.uint64, 3 * num_workers, offset=resets_start
-        ).reshape(num_workers, 3)
+        self.resets = np.ndarray((num_workers, 3), np.uint64, mapped, resets_start)
         if fd is None:
             self.buffers.unmask()
 
@@ -71,18 +58,9 @@ def _anonymous_file(size: int) -> int:
     try:
         if size > free:
             raise MemoryError
-        if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
-            fd = os.memfd_create("pufferlib")
-        else:
-            fd, path = tempfile.mkstemp()
-            os.unlink(path)
-        try:
-            if hasattr(
-                os, "posix_fallocate"
-            ):  # a lack of memory shows now, not as a crash in the middle of a run
-                os.posix_fallocate(fd, 0, size)
-            else:
-                os.ftruncate(fd, size)
+        fd = os.memfd_create("pufferlib")  # not limited by the size of /dev/shm
+        try:  # a lack of memory shows now, not as a crash in the middle of a run
+            os.posix_fallocate(fd, 0, size)
         except OSError:
             os.close(fd)
             raise

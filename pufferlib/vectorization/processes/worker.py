@@ -15,8 +15,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
+from pufferlib.errors import error_line
 from pufferlib.vectorization.creators import EnvCreator, unpickled
-from pufferlib.vectorization.failures import failure_of, one_line
+from pufferlib.vectorization.failures import failure_of
 from pufferlib.vectorization.processes.channel import Channel, pickled
 from pufferlib.vectorization.processes.shared_memory import SharedRows
 from pufferlib.vectorization.service import ShardService, TurnReport
@@ -35,8 +36,7 @@ class Setup(NamedTuple):
 
     number: int  # of the call that it answers
     worker: int
-    first_unit: int
-    num_units: int
+    units: range
     creator: bytes | None  # None: it came by fork
     path: list[str]
     folder: str | None
@@ -48,10 +48,8 @@ class Binding(NamedTuple):
 
     number: int  # of the call that it answers
     description: EnvDescription
-    num_slots: int
-    num_workers: int
+    sizes: tuple[int, int, int]  # slots, workers and microseconds to spin, see SharedRows
     first_slot: int
-    spin_us: int
 
 
 def main(fd: str) -> None:
@@ -81,23 +79,22 @@ def run_and_leave(run: Callable[[Channel], None], channel: Channel) -> NoReturn:
 
 def run_worker(channel: Channel, creator: EnvCreator | None = None) -> None:
     """Create the envs that the first message asks for, then serve until the parent is gone."""
-    try:
+    with contextlib.suppress(EOFError):
         setup: Setup = channel.receive()
         _prepare(setup)
         shard = _created(channel, setup, creator)
         if shard is None:
-            channel.receive()  # nothing can come: the parent reads the error and lets go
+            channel.receive()  # EOFError, once the parent has read the error and closed its end
             return
         try:
             _Loop(channel, shard, setup.worker).run()
         except EOFError:
             shard.close()
-    except EOFError:
-        pass
 
 
 def _prepare(setup: Setup) -> None:
-    signal.signal(signal.SIGINT, _ignore)  # Ctrl-C reaches every process; the parent decides
+    # Ctrl-C reaches every process; the parent decides
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     sys.path[:] = setup.path
     if setup.folder is not None:
         os.chdir(setup.folder)
@@ -105,10 +102,6 @@ def _prepare(setup: Setup) -> None:
     faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
     if "torch" in sys.modules:  # by fork: its threads are not there any more
         sys.modules["torch"].set_num_threads(setup.num_threads)
-
-
-def _ignore(number: int, frame: Any) -> None:
-    pass
 
 
 def _created(channel: Channel, setup: Setup, creator: EnvCreator | None) -> Shard | None:
@@ -122,7 +115,7 @@ def _created(channel: Channel, setup: Setup, creator: EnvCreator | None) -> Shar
             channel.send((setup.number, "created", count))
 
         report(0)  # the timeout counts from here
-        shard = Shard(creator, setup.num_units, setup.first_unit, report)
+        shard = Shard(creator, len(setup.units), setup.units.start, report)
     except Exception as error:
         channel.send((setup.number, "error", failure_of(error)))
         return None
@@ -150,8 +143,7 @@ class _Loop:
                 self._answer(channel.receive())
 
     def _bind(self, binding: Binding, memory_fd: int) -> None:
-        sizes = (binding.num_slots, binding.num_workers, binding.spin_us)
-        self._shared = shared = SharedRows(binding.description, *sizes, memory_fd)
+        self._shared = shared = SharedRows(binding.description, *binding.sizes, memory_fd)
         os.close(memory_fd)  # it stays mapped
         shard = self._shard
         first, last = binding.first_slot, binding.first_slot + shard.num_slots
@@ -186,12 +178,8 @@ class _Loop:
             return pickled((self._num_turns, "report", report))
         except Exception as error:
             slot = next((slot for slot, info in report.infos.items() if not _can_leave(info)), 0)
-            raise self._shard.broken(
-                "step",
-                f"`info` must be able to leave its worker, but cannot be pickled: "
-                f"{one_line(error)}",
-                slot,
-            ) from error
+            what = "`info` must be able to leave its worker, but cannot be pickled: "
+            raise self._shard.broken("step", what + error_line(error), slot) from error
 
     def _answer(self, message: tuple[Any, ...]) -> None:
         number, call, *arguments = message

@@ -6,18 +6,19 @@ Every wait ends: with an answer, with the report of a death, or at a deadline.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pufferlib.errors import EnvError
-from pufferlib.vectorization.creators import EnvCreator
-from pufferlib.vectorization.failures import Failure, LostWorkerError, one_line, rebuilt
+from pufferlib.errors import EnvError, error_line
+from pufferlib.vectorization.creators import EnvCreator, pickled
+from pufferlib.vectorization.failures import Failure, LostWorkerError, OnLost, rebuilt
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.launcher import Launcher
 from pufferlib.vectorization.processes.worker import STACK_SIGNAL, Setup, run_worker
@@ -48,21 +49,17 @@ class WorkerGroup:
     def __init__(
         self,
         creator: EnvCreator,
-        pickled_creator: bytes | None,
         partition: Partition,
         start_method: str,
         worker_threads: int,
         timeout: float | None,
     ) -> None:
-        self._partition, self._creator = partition, pickled_creator
+        self._partition = partition
         self._worker_threads, self.timeout = worker_threads, timeout
-
-        def run(channel: Channel) -> None:
-            run_worker(channel, creator)
-
-        self._launcher = Launcher(
-            start_method, worker_threads, run if start_method == "fork" else None
-        )
+        is_fork = start_method == "fork"
+        self._creator = None if is_fork else pickled(creator)
+        run = functools.partial(run_worker, creator=creator) if is_fork else None
+        self._launcher = Launcher(start_method, worker_threads, run)
         self.channels: dict[int, Channel] = {}
         self.dead: dict[int, Death] = {}  # until they are replaced
         self.flags: Any = None  # of all workers, from their first `bind` on
@@ -77,20 +74,23 @@ class WorkerGroup:
         return os.getpid() == self._owner
 
     @property
+    def _start_timeout(self) -> float | None:
+        return None if self.timeout is None else max(self.timeout, START_SECONDS)
+
+    @property
     def life_fd(self) -> int:
         """Readable when a worker has died: call `read_news` then."""
         return self._launcher.channel.fileno()
 
     # ---- Calls -----------------------------------------------------------------------------------
 
-    def create(self, workers: Iterable[int]) -> dict[int, Any]:
+    def create(self, workers: list[int]) -> dict[int, Any]:
         """Start processes, in place of lost ones too; return the descriptions of their envs."""
-        asked = list(workers)
         number = self._next_number()
-        for worker in asked:
+        for worker in workers:
             self._start(worker, number)
             self.read_news()  # hundreds of unread answers would block the launcher
-        return self._gather(asked, "create", number)
+        return self._gather(workers, "create", number)
 
     def _start(self, worker: int, number: int) -> None:
         if worker in self.channels:
@@ -98,38 +98,23 @@ class WorkerGroup:
         for known in (self.dead, self.pids, self._created):
             known.pop(worker, None)
         self.channels[worker], theirs = Channel.pair()
-        patience = None if self.timeout is None else max(self.timeout, START_SECONDS)
-        self.channels[worker].set_timeout(patience)
+        self.channels[worker].set_timeout(self._start_timeout)
         with contextlib.suppress(EOFError):  # `read_news` will raise
             self._launcher.channel.send(("start", worker), (theirs.fileno(),))
         theirs.close()
         units = self._partition.units[worker]
-        setup = Setup(
-            number,
-            worker,
-            units.start,
-            len(units),
-            self._creator,
-            list(sys.path),
-            _folder(),
-            self._worker_threads,
-        )
-        self._send(worker, setup)
+        place = (list(sys.path), _folder(), self._worker_threads)
+        self._send(worker, Setup(number, worker, units, self._creator, *place))
 
-    def bind(self, workers: Iterable[int], message: Callable[[int, int], tuple[Any, Any]]) -> None:
+    def bind(self, workers: list[int], message: Callable[[int, int], tuple[Any, Any]]) -> None:
         """Give workers their rows: `message(number, worker)` and descriptors go to each."""
-        asked = list(workers)
         number = self._next_number()
-        for worker in asked:
+        for worker in workers:
             self._send(worker, *message(number, worker))
-        self._gather(asked, "bind", number)
+        self._gather(workers, "bind", number)
 
     def call(
-        self,
-        workers: Iterable[int],
-        call: str,
-        *arguments: Any,
-        on_lost: Callable[[LostWorkerError], None] | None = None,
+        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
     ) -> dict[int, Any]:
         """Call workers that have been bound and return their answers.
 
@@ -137,9 +122,8 @@ class WorkerGroup:
         replace a lost worker, which is then called in turn; without it that error is raised at
         once.
         """
-        asked = list(workers)
         number = self._next_number()
-        for worker in asked:
+        for worker in workers:
             self._send(worker, (number, call, *arguments))
 
         def again(error: LostWorkerError) -> None:
@@ -147,7 +131,7 @@ class WorkerGroup:
             on_lost(error)
             self._send(error.worker, (number, call, *arguments))
 
-        return self._gather(asked, call, number, again if on_lost else None)
+        return self._gather(workers, call, number, again if on_lost else None)
 
     def _next_number(self) -> int:
         self._number += 1
@@ -172,22 +156,18 @@ class WorkerGroup:
         except Exception as error:
             raise EnvError(
                 f"{self._partition.label(worker)} gave something that cannot be read in this "
-                f"process: {one_line(error)}"
+                f"process: {error_line(error)}"
             ) from error
 
     def _gather(
-        self,
-        workers: list[int],
-        call: str,
-        number: int,
-        on_lost: Callable[[LostWorkerError], None] | None = None,
+        self, workers: list[int], call: str, number: int, on_lost: OnLost = None
     ) -> dict[int, Any]:
         """Wait for the answer of each worker to the call with this number."""
         waiting, answers = list(workers), {}
         failures: dict[int, Failure] = {}
         is_start = call == "create"
         clock = Clock(self.timeout)
-        start_clock = Clock(None if self.timeout is None else max(self.timeout, START_SECONDS))
+        start_clock = Clock(self._start_timeout)
         while waiting:
             lost: LostWorkerError | None = None
             for worker in self._readable(waiting, clock.slice_ms):
@@ -203,7 +183,7 @@ class WorkerGroup:
                     self._created[worker] = value
                     continue
                 if kind == "error" and value.is_lost_worker:
-                    lost = self.bereft(worker, call, value)
+                    lost = self.lost_inside(worker, call, value)
                     break
                 waiting.remove(worker)
                 if kind == "error":
@@ -269,20 +249,14 @@ class WorkerGroup:
             self._signal(worker, signal.SIGKILL)
         elif death.status < 0:
             name = _signal_name(-death.status)
-            hint = " (from outside, or for want of memory)" if name == "SIGKILL" else ""
+            hint = " (from outside, or out of memory)" if name == "SIGKILL" else ""
             how = f"died of {name}{hint}"
         else:
             how = f"exited with code {death.status}"
         tail = death.tail if death else ""
         lines = _indented(tail, "Its last lines on stderr:")
-        return LostWorkerError(
-            f"{self._partition.label(worker)} {how} during "
-            f"{self._place(worker, call, unit)}.{lines}",
-            worker,
-            self._partition.envs(worker),
-            name,
-            tail,
-        )
+        how = f"{how} during {self._place(worker, call, unit)}.{lines}"
+        return self._partition.lost(worker, how, name, tail)
 
     def hung(self, worker: int, call: str, unit: int | None) -> LostWorkerError:
         """End a worker that hangs, once it has written its stack; return the error for it."""
@@ -297,21 +271,15 @@ class WorkerGroup:
         else:
             limit = f"{self.timeout:g} s (`timeout`)"
             what = f"finish {self._place(worker, call, unit)}"
-        return LostWorkerError(
-            f"{self._partition.label(worker)} did not {what} within {limit}.{lines}",
-            worker,
-            self._partition.envs(worker),
-            "SIGKILL",
-            tail,
-        )
+        how = f"did not {what} within {limit}.{lines}"
+        return self._partition.lost(worker, how, "SIGKILL", tail)
 
-    def bereft(self, worker: int, call: str, failure: Failure) -> LostWorkerError:
+    def lost_inside(self, worker: int, call: str, failure: Failure) -> LostWorkerError:
         """End a worker whose envs lost a worker of their own; return the error for it."""
         self._signal(worker, signal.SIGKILL)  # it could do nothing but repeat the error
         self._await_death(worker)
-        label, envs = self._partition.label(worker), self._partition.envs(worker)
         how = f"lost a worker of its own during `{call}`: {failure.message}"
-        return LostWorkerError(f"{label} {how}", worker, envs)
+        return self._partition.lost(worker, how)
 
     def _await_death(self, worker: int) -> Death | None:
         deadline = time.monotonic() + _NEWS_SECONDS

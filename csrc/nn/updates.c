@@ -1,0 +1,439 @@
+// updates.c - the gradients of a rollout and the steps that use them; see engine.h.
+//
+// A minibatch is cut into parts, and each part goes through the network in tiles. Without a core a
+// tile is any PUF_TILE steps; with one it is some steps of a group of segments, and groups follow
+// one another.
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+enum {
+    MIN_TILES = 2,      // of a part
+    MIN_SEGMENTS = 12,  // of a part, for recurrent policies: a product of fewer rows is slow
+    MAX_SEGMENTS = 24,  // that go through a core together: two steps fill a tile
+    MAX_ROWS = 3072,    // of such segments
+};
+
+// ---- Minibatches --------------------------------------------------------------------------------
+
+typedef struct {
+    double mean, std;
+    float share;    // 1 / steps that count
+    int64_t steps;  // rows of the minibatch, masked ones included
+    int32_t parts;
+} Minibatch;
+
+typedef struct {
+    PufEngine* engine;
+    const PufPass* pass;
+    Minibatch* minibatches;
+    double (*losses)[PUF_NUM_LOSSES];  // [max_parts]
+    atomic_int* counters;              // next item of each phase
+} PassJob;
+
+// The cell [segments * horizon] of row `row` of a minibatch that begins at `first` in the order.
+static size_t cell_of(const PufPass* pass, int64_t first, int64_t row, float* weight) {
+    const int64_t horizon = pass->rollout->horizon;
+    const int64_t unit = pass->by_step ? first + row : first + row / horizon;
+    const int64_t chosen = pass->order ? pass->order[unit] : unit;
+    *weight = pass->weights ? pass->weights[unit] : 1.0f;
+    return (size_t)(pass->by_step ? chosen : chosen * horizon + row % horizon);
+}
+
+// In how many parts a minibatch is differentiated: a number that its size alone decides.
+static int32_t num_parts(const PufEngine* engine, int64_t units, int64_t steps) {
+    if (!engine->network->spec.core) {
+        const int64_t parts = (steps + PUF_TILE - 1) / PUF_TILE / MIN_TILES;
+        return parts < 1 ? 1 : parts < engine->max_parts ? (int32_t)parts : engine->max_parts;
+    }
+    int32_t parts = units < 2 ? 1 : 2;  // doubled: equal parts for most numbers of threads
+    while (2 * parts <= engine->max_parts && 2 * parts * MIN_SEGMENTS <= units) parts *= 2;
+    return parts;
+}
+
+// Mean and deviation of the advantages of a minibatch, and how many steps count.
+static void measure(const PassJob* job, int32_t index) {
+    const PufPass* pass = job->pass;
+    const PufRollout* rollout = pass->rollout;
+    Minibatch* batch = &job->minibatches[index];
+    const int64_t first = pass->splits[index], units = pass->splits[index + 1] - first;
+    batch->steps = pass->by_step ? units : units * rollout->horizon;
+    batch->parts = num_parts(job->engine, units, batch->steps);
+    if (pass->moments) {
+        const double* given = pass->moments + 3 * (size_t)index;
+        batch->share = (float)(1.0 / (given[0] > 0 ? given[0] : 1));
+        batch->mean = given[1], batch->std = given[2];
+        return;
+    }
+    double count = 0, total = 0, sum = 0, squares = 0;
+    for (int64_t row = 0; row < batch->steps; row++) {
+        float weight;
+        const size_t cell = cell_of(pass, first, row, &weight);
+        if (!rollout->all_present && !rollout->masks[cell]) continue;
+        count += 1;
+        total += (double)weight;
+        sum += (double)weight * (double)pass->advantages[cell];
+    }
+    const double mean = total > 0 ? sum / total : 0;
+    for (int64_t row = 0; row < batch->steps && pass->norm_adv; row++) {
+        float weight;
+        const size_t cell = cell_of(pass, first, row, &weight);
+        if (!rollout->all_present && !rollout->masks[cell]) continue;
+        const double offset = (double)pass->advantages[cell] - mean;
+        squares += (double)weight * offset * offset;
+    }
+    const double std = total > 0 ? sqrt(squares / total) : 0;
+    batch->mean = pass->norm_adv ? mean : 0;
+    batch->std = !pass->norm_adv                 ? 1
+                 : std < (double)pass->adv_floor ? (double)pass->adv_floor
+                                                 : std;
+    batch->share = (float)(1.0 / (count > 0 ? count : 1));
+}
+
+// Steps of the rollout that go through the network together.
+typedef struct {
+    int32_t rows;
+    size_t cells[PUF_TILE];
+    float weights[PUF_TILE];
+} Tile;
+
+static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) {
+    const PufNetwork* net = job->engine->network;
+    for (int32_t row = 0; row < tile->rows; row++)
+        puf_network_read(net, work, row,
+                         job->pass->rollout->observations + tile->cells[row] * net->obs_bytes);
+}
+
+// Fills a workspace with a tile: all that forward pass and loss need.
+static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batch,
+                   const Tile* tile) {
+    const PufPass* pass = job->pass;
+    const PufRollout* rollout = pass->rollout;
+    const PufNetwork* net = job->engine->network;
+    PufColumns* steps = &work->steps;
+    const size_t words = (size_t)puf_network_action_words(net),
+                 width = (size_t)puf_network_mask_width(net);
+    const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std);
+    steps->legal = rollout->action_masks ? work->legal : NULL;
+    read_tile(job, work, tile);
+    for (int32_t row = 0; row < tile->rows; row++) {
+        const size_t cell = tile->cells[row];
+        if (rollout->action_masks)
+            puf_network_read_mask(net, work, row, rollout->action_masks + cell * width);
+        const int32_t* action = rollout->actions + cell * words;
+        for (int32_t i = 0; i < net->head.num_discrete; i++)
+            steps->choices[i * PUF_TILE + row] = *action++;
+        for (int32_t i = 0; i < net->head.num_continuous; i++)
+            memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
+        steps->weights[row] = tile->weights[row];
+        steps->old_logprobs[row] = rollout->logprobs[cell];
+        steps->old_values[row] = rollout->values[cell];
+        steps->advantages[row] = (pass->advantages[cell] - mean) * scale;
+        steps->returns[row] = pass->returns[cell];
+        steps->present[row] = rollout->all_present || rollout->masks[cell] ? -1 : 0;
+    }
+    for (int32_t row = tile->rows; row < PUF_TILE; row++) steps->present[row] = 0;
+}
+
+// Rows [from, from + PUF_TILE) of a minibatch that begins at `first` in the order.
+static Tile tile_of(const PassJob* job, const Minibatch* batch, int64_t first, int64_t from) {
+    Tile tile;
+    const int64_t left = batch->steps - from;
+    tile.rows = left < PUF_TILE ? (int32_t)left : PUF_TILE;
+    for (int32_t row = 0; row < tile.rows; row++)
+        tile.cells[row] = cell_of(job->pass, first, from + row, &tile.weights[row]);
+    return tile;
+}
+
+// What the steps of a part add to: its gradient, and the sums of its losses.
+typedef struct {
+    PufLossOptions options;
+    float* partial;
+    double* losses;
+} Sums;
+
+// Tiles of one part of a minibatch, forwards and backwards.
+static void differentiate_tiles(const PassJob* job, PufWorkspace* work, int32_t index, int32_t part,
+                                Sums* sums) {
+    const PufNetwork* net = job->engine->network;
+    const Minibatch* batch = &job->minibatches[index];
+    const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
+    const int64_t first = tiles * part / batch->parts, last = tiles * (part + 1) / batch->parts;
+    for (int64_t i = first; i < last; i++) {
+        const Tile tile = tile_of(job, batch, job->pass->splits[index], i * PUF_TILE);
+        gather(job, work, batch, &tile);
+        puf_network_forward(net, work, tile.rows);
+        net->kernels->ppo(&net->head, &sums->options, &work->steps, sums->losses,
+                          sums->partial + net->log_std_at);
+        puf_network_backward(net, work, tile.rows, sums->partial, i == first);
+    }
+}
+
+// ---- Segments through a core --------------------------------------------------------------------
+
+// `count` units of the order from `first` on, with their rows in order of time; see core.h.
+typedef struct {
+    int64_t first;
+    int32_t count;
+    int32_t steps;  // of a tile
+} Group;
+
+// How many segments of a horizon go through a core together.
+static int32_t group_size(int32_t horizon) {
+    const int32_t most = MAX_ROWS / horizon;
+    return most < 1 ? 1 : most < MAX_SEGMENTS ? most : MAX_SEGMENTS;
+}
+
+static Tile tile_of_group(const PassJob* job, const Group* group, int32_t t) {
+    const int32_t horizon = job->pass->rollout->horizon;
+    Tile tile = {.rows = 0};
+    for (int32_t end = t + group->steps; t < end && t < horizon; t++)
+        for (int32_t i = 0; i < group->count; i++, tile.rows++)
+            tile.cells[tile.rows] = cell_of(job->pass, group->first, (int64_t)i * horizon + t,
+                                            &tile.weights[tile.rows]);
+    return tile;
+}
+
+// Prepares the states in which the segments of a group begin, and where they forget.
+static void begin_group(const PassJob* job, PufWorkspace* work, const Group* group) {
+    const PufRollout* rollout = job->pass->rollout;
+    const int32_t horizon = rollout->horizon, count = group->count;
+    int32_t* kept = work->core.kept;
+    for (int32_t i = 0; i < count; i++) {
+        float unused;
+        const size_t cell = cell_of(job->pass, group->first, (int64_t)i * horizon, &unused);
+        for (int32_t t = 0; t < horizon; t++)
+            kept[t * count + i] = rollout->resets[cell + (size_t)t] ? 0 : -1;
+        kept[horizon * count + i] = 0;  // no gradient comes from behind the segment
+        puf_core_load(job->engine->network, work, i, &rollout->states, cell / (size_t)horizon);
+    }
+}
+
+static void differentiate_group(const PassJob* job, PufWorkspace* work, const Minibatch* batch,
+                                const Group* group, Sums* sums, bool first) {
+    const PufNetwork* net = job->engine->network;
+    const int32_t horizon = job->pass->rollout->horizon, count = group->count;
+    const int32_t last = (horizon - 1) / group->steps * group->steps;  // where the last tile begins
+    begin_group(job, work, group);
+    for (int32_t t = 0; t < horizon; t += group->steps) {
+        const Tile tile = tile_of_group(job, group, t);
+        gather(job, work, batch, &tile);
+        puf_core_forward(net, work, t * count, count, tile.rows / count);
+        net->kernels->ppo(&net->head, &sums->options, &work->steps, sums->losses,
+                          sums->partial + net->log_std_at);
+        puf_core_backward_outputs(net, work, t * count, tile.rows, sums->partial, first && t == 0);
+    }
+    for (int32_t t = last; t >= 0; t -= group->steps) {
+        const Tile tile = tile_of_group(job, group, t);
+        read_tile(job, work, &tile);
+        puf_core_backward(net, work, t * count, count, tile.rows / count, sums->partial,
+                          first && t == last);
+    }
+}
+
+static Group group_at(const PassJob* job, int64_t first, int64_t end) {
+    const int32_t most = group_size(job->pass->rollout->horizon);
+    const int32_t count = end - first < most ? (int32_t)(end - first) : most;
+    return (Group){first, count, PUF_TILE / count};
+}
+
+static void differentiate_segments(const PassJob* job, PufWorkspace* work, int32_t index,
+                                   int32_t part, Sums* sums) {
+    const Minibatch* batch = &job->minibatches[index];
+    const int64_t from = job->pass->splits[index], units = job->pass->splits[index + 1] - from;
+    const int64_t first = from + units * part / batch->parts;
+    const int64_t end = from + units * (part + 1) / batch->parts;
+    for (int64_t at = first; at < end;) {
+        const Group group = group_at(job, at, end);
+        differentiate_group(job, work, batch, &group, sums, at == first);
+        at += group.count;
+    }
+}
+
+// Gives every thread the memory for segments of a horizon.
+static PufCode reserve(PufEngine* engine, int32_t horizon) {
+    const int32_t rows = group_size(horizon) * horizon;
+    const int32_t capacity = rows < PUF_TILE ? PUF_TILE : rows;
+    const int32_t count = engine->network->spec.core ? puf_threads_count(engine->threads) : 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (engine->works[i]->capacity >= capacity) continue;
+        PufWorkspace* work = puf_workspace_create(engine->network, capacity);
+        if (!work) return PUF_NO_MEMORY;
+        puf_workspace_destroy(engine->works[i]);
+        engine->works[i] = work;
+    }
+    return PUF_OK;
+}
+
+// ---- Passes -------------------------------------------------------------------------------------
+
+static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index, int32_t part) {
+    const PufNetwork* net = job->engine->network;
+    Sums sums = {.options = job->pass->loss,
+                 .partial = job->engine->partials + (size_t)part * net->partial_floats,
+                 .losses = job->losses[part]};
+    sums.options.share = job->minibatches[index].share;
+    memset(sums.losses, 0, sizeof job->losses[part]);
+    memset(sums.partial + net->log_std_at, 0, (size_t)net->head.num_continuous * sizeof(float));
+    if (!job->minibatches[index].steps)  // another process has all of them
+        memset(sums.partial, 0, net->partial_floats * sizeof(float));
+    if (net->spec.core)
+        differentiate_segments(job, work, index, part, &sums);
+    else
+        differentiate_tiles(job, work, index, part, &sums);
+}
+
+// The next item of a phase that has `count` of them; -1 when none is left.
+static int32_t claim(const PassJob* job, int32_t phase, int32_t count) {
+    const int32_t item = atomic_fetch_add_explicit(&job->counters[phase], 1, memory_order_relaxed);
+    return item < count ? item : -1;
+}
+
+static void update_piece(const PassJob* job, const PufAdam* adam, const PufPiece* piece) {
+    PufNetwork* net = job->engine->network;
+    const PufParam* param = &net->params[piece->param];
+    const size_t at = (size_t)piece->first * (size_t)param->cols;
+    net->kernels->adam((piece->last - piece->first) * param->cols, adam,
+                       job->engine->joined + param->grad_at + at, param->value + at,
+                       param->mean + at, param->square + at);
+    puf_network_pack_rows(net, piece->param, piece->first, piece->last);
+}
+
+// Runs on all threads. Phases: measure all minibatches; then, for each minibatch, differentiate its
+// parts, join their gradients piece by piece, and update the parameters piece by piece.
+static void pass_body(void* context, int32_t worker) {
+    PassJob* job = context;
+    PufEngine* engine = job->engine;
+    const PufPass* pass = job->pass;
+    int32_t phase = 0, item;
+    double num_steps = pass->num_steps ? (double)*pass->num_steps : 0;
+    while ((item = claim(job, phase, pass->num_minibatches)) >= 0) measure(job, item);
+    puf_threads_meet(engine->threads);
+    for (int32_t index = 0; index < pass->num_minibatches; index++) {
+        const Minibatch* batch = &job->minibatches[index];
+        phase++;
+        while ((item = claim(job, phase, batch->parts)) >= 0)
+            differentiate(job, engine->works[worker], index, item);
+        puf_threads_meet(engine->threads);
+        phase++;
+        while ((item = claim(job, phase, engine->num_pieces)) >= 0) {
+            const PufPiece* piece = &engine->pieces[item];
+            engine->squares[item] =
+                puf_network_join(engine->network, piece->param, piece->first, piece->last,
+                                 batch->parts, engine->partials, engine->joined);
+        }
+        if (worker == 0)
+            for (int32_t i = 0; i < PUF_NUM_LOSSES; i++) {
+                double sum = 0;
+                for (int32_t part = 0; part < batch->parts; part++) sum += job->losses[part][i];
+                pass->numbers[index * (PUF_NUM_LOSSES + 1) + i] =
+                    (float)(sum * (double)batch->share);
+            }
+        puf_threads_meet(engine->threads);
+        double squares = 0;
+        for (int32_t i = 0; i < engine->num_pieces; i++) squares += engine->squares[i];
+        const float norm = (float)sqrt(squares);
+        if (worker == 0) pass->numbers[index * (PUF_NUM_LOSSES + 1) + PUF_NUM_LOSSES] = norm;
+        phase++;
+        if (!pass->step) continue;
+        if (isfinite(norm)) {  // else the weights stay as they are
+            PufAdam adam = pass->adam;
+            num_steps += 1;
+            adam.correction1 = (float)(1 - pow((double)adam.beta1, num_steps));
+            adam.correction2 = (float)(1 - pow((double)adam.beta2, num_steps));
+            const float limit = pass->max_grad_norm;
+            adam.grad_scale = limit >= 0 && norm > limit ? limit / norm : 1.0f;
+            while ((item = claim(job, phase, engine->num_pieces)) >= 0)
+                update_piece(job, &adam, &engine->pieces[item]);
+        }
+        puf_threads_meet(engine->threads);
+    }
+    if (worker == 0 && pass->num_steps) *pass->num_steps = (float)num_steps;
+}
+
+PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
+    if (engine->network->spec.core && pass->by_step)
+        return puf_fail(PUF_BAD_ARGUMENT, "a recurrent policy learns from segments, not steps");
+    if (reserve(engine, pass->rollout->horizon)) return PUF_NO_MEMORY;
+    const size_t count = (size_t)pass->num_minibatches;
+    PassJob job = {.engine = engine, .pass = pass};
+    job.minibatches = calloc(count, sizeof(Minibatch));
+    job.losses = calloc((size_t)engine->max_parts, sizeof *job.losses);
+    job.counters = calloc(3 * count + 1, sizeof(atomic_int));
+    const bool good = job.minibatches && job.losses && job.counters;
+    if (good) puf_threads_run(engine->threads, pass_body, &job);
+    free(job.minibatches);
+    free(job.losses);
+    free(job.counters);
+    return good ? PUF_OK
+                : puf_fail(PUF_NO_MEMORY, "cannot allocate a pass over %zu minibatches", count);
+}
+
+// ---- Log-probabilities --------------------------------------------------------------------------
+
+typedef struct {
+    PassJob pass;
+    float* logprobs;
+    int64_t units;  // steps, or segments of a recurrent policy
+    int32_t units_of_item;
+    atomic_int next;
+} JudgeJob;
+
+static void judge_tile(const JudgeJob* job, PufWorkspace* work, const Tile* tile,
+                       const Group* group, int32_t t) {
+    static const Minibatch plain = {.std = 1, .share = 1};
+    static const PufLossOptions no_loss = {.vf_clip_coef = -1};
+    const PufNetwork* net = job->pass.engine->network;
+    double losses[PUF_NUM_LOSSES] = {0};
+    float of_log_std[PUF_MAX_ACTION_PARTS] = {0};
+    gather(&job->pass, work, &plain, tile);
+    if (group)
+        puf_core_forward(net, work, t * group->count, group->count, tile->rows / group->count);
+    else
+        puf_network_forward(net, work, tile->rows);
+    net->kernels->ppo(&net->head, &no_loss, &work->steps, losses, of_log_std);
+    for (int32_t row = 0; row < tile->rows; row++)
+        job->logprobs[tile->cells[row]] = work->steps.logprobs[row];
+}
+
+static void judge_body(void* context, int32_t worker) {
+    JudgeJob* job = context;
+    PufWorkspace* work = job->pass.engine->works[worker];
+    const bool has_core = job->pass.engine->network->spec.core;
+    const Minibatch all = {.steps = job->units};
+    for (;;) {
+        const int64_t first = (int64_t)atomic_fetch_add(&job->next, 1) * job->units_of_item;
+        if (first >= job->units) return;
+        if (!has_core) {
+            const Tile tile = tile_of(&job->pass, &all, 0, first);
+            judge_tile(job, work, &tile, NULL, 0);
+            continue;
+        }
+        const Group group = group_at(&job->pass, first, job->units);
+        begin_group(&job->pass, work, &group);
+        for (int32_t t = 0; t < job->pass.pass->rollout->horizon; t += group.steps) {
+            const Tile tile = tile_of_group(&job->pass, &group, t);
+            judge_tile(job, work, &tile, &group, t);
+        }
+    }
+}
+
+PufCode puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float* logprobs) {
+    const bool has_core = engine->network->spec.core;
+    if (reserve(engine, rollout->horizon)) return PUF_NO_MEMORY;
+    const PufPass all = {.rollout = rollout,
+                         .advantages = rollout->values,
+                         .returns = rollout->values,
+                         .by_step = !has_core};  // without an order: all units, one after another
+    JudgeJob job = {
+        .pass = {.engine = engine, .pass = &all},
+        .logprobs = logprobs,
+        .units = (int64_t)rollout->segments * (has_core ? 1 : rollout->horizon),
+        .units_of_item = has_core ? group_size(rollout->horizon) : PUF_TILE,
+    };
+    puf_threads_run(engine->threads, judge_body, &job);
+    return PUF_OK;
+}

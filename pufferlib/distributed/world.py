@@ -7,6 +7,7 @@ process with the slots of both. With one process, everything here does nothing, 
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -211,9 +212,11 @@ def _connect(backend: str, environ: Mapping[str, str]) -> None:
             "`device` must be a CPU in all processes or a GPU in all, but got the backends "
             f"{', '.join(backends)}."
         )
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     # The group's threads must end before the interpreter does: one that then releases a tensor
-    # aborts the process.
+    # aborts the process. They end with the last reference to the group, and this module, which
+    # torch loads in training, keeps the group that exists at its import, as default arguments.
+    importlib.import_module("torch.distributed.nn.functional")
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     atexit.unregister(leave_world)
     atexit.register(leave_world)
 

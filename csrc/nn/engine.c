@@ -202,52 +202,81 @@ typedef struct {
 
 static void note(atomic_bool* flag) { atomic_store_explicit(flag, true, memory_order_relaxed); }
 
+// Copies observations, masks and resets of slots [first, first + rows) into cells that are
+// `horizon` apart, and into the workspace. Stores of bytes may change any pointer in memory, as far
+// as the compiler knows, so pointers are locals.
+static void store_before(CollectJob* job, PufWorkspace* work, int32_t first, int32_t rows,
+                         size_t cell) {
+    const PufNetwork* net = job->engine->network;
+    const PufBatch* batch = job->batch;
+    const size_t horizon = (size_t)job->rollout->horizon, bytes = net->obs_bytes;
+    const uint8_t* seen = batch->observations + (size_t)first * batch->obs_stride;
+    uint8_t* kept = job->rollout->observations + cell * bytes;
+    for (int32_t row = 0; row < rows; row++, seen += batch->obs_stride, kept += horizon * bytes) {
+        puf_copy(kept, seen, bytes);
+        puf_network_read(net, work, row, seen);
+    }
+    const uint8_t *present = batch->masks + first, *begins = job->resets + first;
+    uint8_t *masks = job->rollout->masks + cell, *resets = job->rollout->resets + cell;
+    bool all = true;
+    for (int32_t row = 0; row < rows; row++, masks += horizon, resets += horizon) {
+        *masks = present[row], *resets = begins[row];
+        all &= present[row] != 0;
+    }
+    if (!all) note(&job->some_absent);
+    work->steps.legal = job->rollout->action_masks ? work->legal : NULL;
+    const size_t width = (size_t)batch->mask_width;
+    for (int32_t row = 0; row < rows && work->steps.legal; row++, cell += horizon) {
+        const uint8_t* legal = batch->action_masks + (size_t)(first + row) * batch->mask_stride;
+        memcpy(job->rollout->action_masks + cell * width, legal, width);
+        puf_network_read_mask(net, work, row, legal);
+    }
+}
+
+// Writes the actions of a tile into the rollout and into the rows of the env.
+static void store_actions(CollectJob* job, const PufWorkspace* work, int32_t first, int32_t rows,
+                          size_t cell) {
+    const PufNetwork* net = job->engine->network;
+    const size_t words = (size_t)puf_network_action_words(net);
+    const size_t step = (size_t)job->rollout->horizon * words;
+    int32_t *to = job->rollout->actions + cell * words,
+            *to_env = puf_vec_action_rows(job->vec) + (size_t)first * words;
+    if (words == 1 && net->head.num_discrete == 1) {
+        const int32_t* choices = work->steps.choices;
+        for (int32_t row = 0; row < rows; row++, to += step) *to = to_env[row] = choices[row];
+        return;
+    }
+    for (int32_t row = 0; row < rows; row++, to += step, to_env += words) {
+        write_words(net, work, row, work->steps.reals, to);
+        write_words(net, work, row, work->steps.env_reals, to_env);
+    }
+}
+
 // Reads slots [first, first + rows), acts, and writes step (stretch, t) up to the actions.
 static void collect_tile(CollectJob* job, PufWorkspace* work, int32_t first, int32_t rows,
                          int32_t stretch, int32_t t) {
     const PufNetwork* net = job->engine->network;
-    const PufBatch* batch = job->batch;
     PufRollout* rollout = job->rollout;
-    const size_t horizon = (size_t)rollout->horizon, words = (size_t)puf_network_action_words(net);
-    const size_t width = (size_t)batch->mask_width;
+    const size_t horizon = (size_t)rollout->horizon;
     const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)first;
-    work->steps.legal = rollout->action_masks ? work->legal : NULL;
-    for (int32_t row = 0; row < rows; row++) {
-        const size_t slot = (size_t)(first + row);
-        const size_t cell = (segment + (size_t)row) * horizon + (size_t)t;
-        const uint8_t* observation = batch->observations + slot * batch->obs_stride;
-        puf_copy(rollout->observations + cell * net->obs_bytes, observation, net->obs_bytes);
-        puf_network_read(net, work, row, observation);
-        rollout->masks[cell] = batch->masks[slot];
-        rollout->resets[cell] = job->resets[slot];
-        if (!batch->masks[slot]) note(&job->some_absent);
-        if (rollout->action_masks) {
-            const uint8_t* legal = batch->action_masks + slot * batch->mask_stride;
-            memcpy(rollout->action_masks + cell * width, legal, width);
-            puf_network_read_mask(net, work, row, legal);
-        }
-    }
+    const size_t cell = segment * horizon + (size_t)t;
+    store_before(job, work, first, rows, cell);
     forward_step(net, work, rows, &job->state, NULL, first);
     for (int32_t row = 0; row < rows && net->spec.core && t == 0; row++)
         puf_core_store(net, work, row, &rollout->states, segment + (size_t)row);
     store_state(net, work, rows, &job->state, first);
-    const float* values = values_of(net, work);
-    for (int32_t row = 0; row < rows; row++)
-        rollout->values[(segment + (size_t)row) * horizon + (size_t)t] = values[row];
-    bool finite = net->kernels->all_finite(rows, values);
-    if (net->spec.obs_type == PUF_OBS_F32 || net->spec.obs_type == PUF_OBS_F64)
-        finite &= net->kernels->all_finite(rows * net->x_stride, work->x);
     draw(net, work, rows, job->key, job->first_slot + (uint64_t)first,
          (uint64_t)stretch * horizon + (uint64_t)t);
-    int32_t* env_rows = puf_vec_action_rows(job->vec);
-    for (int32_t row = 0; row < rows; row++) {
-        const size_t cell = (segment + (size_t)row) * horizon + (size_t)t;
-        write_words(net, work, row, work->steps.reals, rollout->actions + cell * words);
-        write_words(net, work, row, work->steps.env_reals,
-                    env_rows + (size_t)(first + row) * words);
-        rollout->logprobs[cell] = work->steps.logprobs[row];
-    }
-    if (!finite || !net->kernels->all_finite(rows, work->steps.logprobs)) note(&job->some_infinite);
+    store_actions(job, work, first, rows, cell);
+    const float *values = values_of(net, work), *logprobs = work->steps.logprobs;
+    float *to_values = rollout->values + cell, *to_logprobs = rollout->logprobs + cell;
+    for (int32_t row = 0; row < rows; row++, to_values += horizon, to_logprobs += horizon)
+        *to_values = values[row], *to_logprobs = logprobs[row];
+    bool finite =
+        net->kernels->all_finite(rows, values) && net->kernels->all_finite(rows, logprobs);
+    if (net->spec.obs_type == PUF_OBS_F32 || net->spec.obs_type == PUF_OBS_F64)
+        finite = finite && net->kernels->all_finite(rows * net->x_stride, work->x);
+    if (!finite) note(&job->some_infinite);
 }
 
 // Computes the values of the rows of `from` that belong to the listed slots.
@@ -259,36 +288,49 @@ static void value_rows(const CollectJob* job, PufWorkspace* work, const uint8_t*
     forward_step(net, work, count, &job->state, slots, 0);
 }
 
+// The values of the final observations of slots that were cut off in step (stretch, t).
+static void store_final_values(CollectJob* job, PufWorkspace* work, const int32_t* cut,
+                               int32_t num_cut, int32_t stretch, int32_t t) {
+    PufRollout* rollout = job->rollout;
+    value_rows(job, work, job->batch->final_observations, job->batch->obs_bytes, cut, num_cut);
+    for (int32_t i = 0; i < num_cut; i++) {
+        const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)cut[i];
+        rollout->final_values[segment * (size_t)rollout->horizon + (size_t)t] =
+            values_of(job->engine->network, work)[i];
+    }
+}
+
 // Stores rewards and ends of a step, for slots [first, last).
-static void store_step(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last,
-                       int32_t stretch, int32_t t) {
+static void store_after(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last,
+                        int32_t stretch, int32_t t) {
     const PufNetwork* net = job->engine->network;
     const PufBatch* batch = job->batch;
     PufRollout* rollout = job->rollout;
     const size_t horizon = (size_t)rollout->horizon;
+    const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)first;
+    const size_t cell = segment * horizon + (size_t)t;
+    const uint8_t *terminals = batch->terminals, *truncations = batch->truncations;
+    const float* rewards = batch->rewards;
+    float* to_rewards = rollout->rewards + cell;
+    uint8_t *to_terminals = rollout->terminals + cell,
+            *to_truncations = rollout->truncations + cell;
+    uint8_t *masks = rollout->masks + cell, *resets = job->resets;
     int32_t cut[PUF_TILE], num_cut = 0;
-    if (!net->kernels->all_finite(last - first, batch->rewards + first)) note(&job->some_infinite);
+    if (!net->kernels->all_finite(last - first, rewards + first)) note(&job->some_infinite);
     for (int32_t slot = first; slot < last; slot++) {
-        const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)slot;
-        const size_t cell = segment * horizon + (size_t)t;
-        const uint8_t terminal = batch->terminals[slot], truncation = batch->truncations[slot];
-        rollout->rewards[cell] = batch->rewards[slot];
-        rollout->terminals[cell] = terminal;
-        rollout->truncations[cell] = truncation;
+        const uint8_t terminal = terminals[slot], truncation = truncations[slot];
+        *to_rewards = rewards[slot], *to_terminals = terminal, *to_truncations = truncation;
         // an agent that left at an end must return without a recurrent state
-        job->resets[slot] = (terminal | truncation) || (job->resets[slot] && !rollout->masks[cell]);
+        resets[slot] = (terminal | truncation) || (resets[slot] && !*masks);
+        to_rewards += horizon, to_terminals += horizon, to_truncations += horizon, masks += horizon;
         if (truncation) cut[num_cut++] = slot;
         if (num_cut && (num_cut == PUF_TILE || slot + 1 == last)) {
-            value_rows(job, work, batch->final_observations, batch->obs_bytes, cut, num_cut);
-            for (int32_t i = 0; i < num_cut; i++) {
-                const size_t of = (size_t)stretch * (size_t)rollout->num_slots + (size_t)cut[i];
-                rollout->final_values[of * horizon + (size_t)t] = values_of(net, work)[i];
-            }
+            store_final_values(job, work, cut, num_cut, stretch, t);
             num_cut = 0;
         }
     }
     for (int32_t slot = first; slot < last && net->spec.core; slot++)
-        if (job->resets[slot]) puf_core_clear(net, &job->state, (size_t)slot);
+        if (resets[slot]) puf_core_clear(net, &job->state, (size_t)slot);
 }
 
 static void bootstrap(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last) {
@@ -335,7 +377,7 @@ static void collect_body(void* context, int32_t worker) {
                                  t);
                 for (int32_t block = first; block < last; block++)
                     puf_vec_step_block(job->vec, block);
-                store_step(job, work, slot, end, stretch, t);
+                store_after(job, work, slot, end, stretch, t);
             }
         bootstrap(job, work, slot, end);
     }

@@ -71,34 +71,54 @@ static void product(const PufProduct* p) {
     if (column < p->out) product_panel(1, p, column, panel);
 }
 
-// One row of weights at a time: LANES steps are summed side by side, each over vectors of its own
-// numbers.
+// As many sums as fit into the registers.
+enum { DOT_ROWS = LANES < 8 ? LANES : 8, DOT_OUTPUTS = BLOCK >= 12 ? 3 : 1 };
+
+// Sums of DOT_ROWS steps by `width` rows of weights, each over vectors of its own numbers.
+INLINE void dots_block(const int width, int32_t in, const float* x, size_t x_stride,
+                       const float* weights, size_t stride, const float* bias, float* y) {
+    vec sums[DOT_OUTPUTS][DOT_ROWS];
+    UNROLL for (int j = 0; j < width; j++) UNROLL for (int i = 0; i < DOT_ROWS; i++) sums[j][i] =
+        (vec){0};
+    for (int32_t k = 0; k < in; k += LANES, x += LANES, weights += LANES) {
+        vec w[DOT_OUTPUTS];
+        UNROLL for (int j = 0; j < width; j++) w[j] = load(weights + (size_t)j * stride);
+        UNROLL for (int i = 0; i < DOT_ROWS; i++) {
+            const vec factor = load(x + (size_t)i * x_stride);
+            UNROLL for (int j = 0; j < width; j++) sums[j][i] = FMA(factor, w[j], sums[j][i]);
+        }
+    }
+    UNROLL for (int j = 0; j < width; j++) {
+        const vec all = sum_each(DOT_ROWS, sums[j]) + bias[j];
+        memcpy(y + j * PUF_TILE, &all, DOT_ROWS * sizeof(float));
+    }
+}
+
 static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t x_stride,
                  const float* weights, const float* bias, float* y) {
     const size_t stride = (size_t)puf_padded(in);
-    for (int32_t row = 0; row < rows; row += LANES)
-        for (int32_t o = 0; o < out; o++) {
-            const float *w = weights + (size_t)o * stride, *from = x + (size_t)(row * x_stride);
-            vec sums[LANES] = {{0}};
-            for (int32_t k = 0; k < in; k += LANES) {
-                const vec factor = load(w + k);
-                UNROLL for (int i = 0; i < LANES; i++) sums[i] =
-                    FMA(factor, load(from + (size_t)(i * x_stride + k)), sums[i]);
-            }
-            store(y + o * PUF_TILE + row, sum_each(sums) + bias[o]);
-        }
+    for (int32_t row = 0; row < rows; row += DOT_ROWS) {
+        const float* from = x + (size_t)row * (size_t)x_stride;
+        int32_t o = 0;
+        for (; o + DOT_OUTPUTS <= out; o += DOT_OUTPUTS)
+            dots_block(DOT_OUTPUTS, in, from, (size_t)x_stride, weights + (size_t)o * stride,
+                       stride, bias + o, y + o * PUF_TILE + row);
+        for (; DOT_OUTPUTS > 1 && o < out; o++)
+            dots_block(1, in, from, (size_t)x_stride, weights + (size_t)o * stride, stride,
+                       bias + o, y + o * PUF_TILE + row);
+    }
 }
 
 INLINE void outer_block(const int height, const int width, int32_t rows, const float* a,
                         size_t a_stride, const float* b, size_t b_stride, float* grad,
                         size_t grad_stride, bool first) {
-    vec sums[BLOCK][2];
+    vec sums[BLOCK][4];
     if (first)
         EACH sums[i][j] = (vec){0};
     else
         EACH sums[i][j] = load(grad + (size_t)i * grad_stride + LANES * j);
     for (int32_t row = 0; row < rows; row++, a += a_stride, b += b_stride) {
-        vec columns[2];
+        vec columns[4];
         UNROLL for (int j = 0; j < width; j++) columns[j] = load(b + LANES * j);
         UNROLL for (int i = 0; i < height; i++) {
             vec factor = SET(a[i]);
@@ -112,37 +132,45 @@ INLINE void outer_panel(const int width, int32_t rows, int32_t n, const float* a
                         const float* b, size_t b_stride, float* grad, size_t grad_stride,
                         bool first) {
     int32_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
-        outer_block(BLOCK, width, rows, a + i, a_stride, b, b_stride,
-                    grad + (size_t)i * grad_stride, grad_stride, first);
-    for (; BLOCK > 4 && i + 4 <= n; i += 4)
-        outer_block(4, width, rows, a + i, a_stride, b, b_stride, grad + (size_t)i * grad_stride,
-                    grad_stride, first);
-    for (; i + 2 <= n; i += 2)
-        outer_block(2, width, rows, a + i, a_stride, b, b_stride, grad + (size_t)i * grad_stride,
-                    grad_stride, first);
-    if (i < n)
-        outer_block(1, width, rows, a + i, a_stride, b, b_stride, grad + (size_t)i * grad_stride,
-                    grad_stride, first);
+#define OUTER_BLOCKS(height)                                                                       \
+    for (; i + (height) <= n; i += (height))                                                       \
+    outer_block(height, width, rows, a + i, a_stride, b, b_stride, grad + (size_t)i * grad_stride, \
+                grad_stride, first)
+    if (width <= 2) OUTER_BLOCKS(BLOCK);
+    if (BLOCK > 4) OUTER_BLOCKS(4);
+    OUTER_BLOCKS(3);
+    OUTER_BLOCKS(2);
+    OUTER_BLOCKS(1);
+#undef OUTER_BLOCKS
 }
 
 static void outer(int32_t rows, int32_t n, int32_t k, const float* a, int32_t a_stride,
                   const float* b, int32_t b_stride, float* grad, int32_t grad_stride, bool first) {
     int32_t column = 0;
-    for (; k - column > LANES; column += 2 * LANES)
-        outer_panel(2, rows, n, a, (size_t)a_stride, b + column, (size_t)b_stride, grad + column,
-                    (size_t)grad_stride, first);
-    if (column < k)
-        outer_panel(1, rows, n, a, (size_t)a_stride, b + column, (size_t)b_stride, grad + column,
-                    (size_t)grad_stride, first);
+#define OUTER_PANEL(width)                                                                        \
+    outer_panel(width, rows, n, a, (size_t)a_stride, b + column, (size_t)b_stride, grad + column, \
+                (size_t)grad_stride, first)
+    // few rows of sums: more columns at once, because one addition waits for the one before
+    for (; n < 4 && k - column > 3 * LANES; column += 4 * LANES) OUTER_PANEL(4);
+    for (; k - column > LANES; column += 2 * LANES) OUTER_PANEL(2);
+    if (column < k) OUTER_PANEL(1);
+#undef OUTER_PANEL
 }
 
 static void column_sums(int32_t rows, int32_t n, const float* a, int32_t a_stride, float* sums,
                         bool first) {
-    for (int32_t column = 0; column < n; column += LANES) {
-        vec sum = first ? (vec){0} : load(sums + column);
-        for (int32_t row = 0; row < rows; row++)
-            sum += load(a + (size_t)row * (size_t)a_stride + column);
-        store(sums + column, sum);
+    enum { WIDTH = 4 };  // vectors at once, because one addition waits for the one before
+    for (int32_t column = 0; column < n; column += WIDTH * LANES) {
+        const int32_t left = (n - column + LANES - 1) / LANES, width = left < WIDTH ? left : WIDTH;
+        const float* from = a + column;
+        vec total[WIDTH] = {{0}};
+        for (int32_t j = 0; j < width && !first; j++) total[j] = load(sums + column + j * LANES);
+        if (width == WIDTH)
+            for (int32_t row = 0; row < rows; row++, from += a_stride)
+                UNROLL for (int j = 0; j < WIDTH; j++) total[j] += load(from + j * LANES);
+        else
+            for (int32_t row = 0; row < rows; row++, from += a_stride)
+                for (int32_t j = 0; j < width; j++) total[j] += load(from + j * LANES);
+        for (int32_t j = 0; j < width; j++) store(sums + column + j * LANES, total[j]);
     }
 }

@@ -51,13 +51,15 @@ INLINE double sum_lanes(vec x) {
 #define ODD 1, 3, 5, 7
 #endif
 
-// Element i of the result is the sum of the elements of x[i]; overwrites x [LANES].
-INLINE vec sum_each(vec* x) {
-    UNROLL for (int count = LANES; count > 1; count /= 2)
-        UNROLL for (int i = 0; i < count / 2; i++) {
+// Element i of the result is the sum of the elements of x[i]; overwrites x [count]. `count` is a
+// power of two, at most LANES.
+INLINE vec sum_each(const int count, vec* x) {
+    UNROLL for (int left = count; left > 1; left /= 2) UNROLL for (int i = 0; i < left / 2; i++) {
         const vec a = x[2 * i], b = x[2 * i + 1];
         x[i] = SHUFFLE(a, b, EVEN) + SHUFFLE(a, b, ODD);
     }
+    UNROLL for (int width = LANES / count; width > 1; width /= 2) x[0] =
+        SHUFFLE(x[0], x[0], EVEN) + SHUFFLE(x[0], x[0], ODD);
     return x[0];
 }
 

@@ -209,6 +209,7 @@ PufNetwork* puf_network_create(const PufNetworkSpec* spec, const PufKernels* ker
     for (int32_t i = 0; i < spec->num_discrete; i++) num_logits += spec->nvec[i];
     plan.num_outputs = num_logits + spec->num_continuous + 1;
     plan.obs_bytes = (size_t)spec->obs_size * obs_sizes[spec->obs_type];
+    plan.reads_as_is = spec->obs_type == PUF_OBS_F32 && !spec->factor && !spec->offset;
     plan.x_stride = puf_padded(spec->obs_size);
     lay_out(&plan);
     PufNetwork counted = plan;
@@ -470,8 +471,8 @@ static double number_at(PufObsType type, const uint8_t* from, int32_t index) {
     return 0;
 }
 
-void puf_network_read(const PufNetwork* net, PufWorkspace* work, int32_t row,
-                      const uint8_t* observation) {
+void puf_network_convert(const PufNetwork* net, PufWorkspace* work, int32_t row,
+                         const uint8_t* observation) {
     const PufNetworkSpec* spec = &net->spec;
     const int32_t size = spec->obs_size;
     if (spec->offset) {
@@ -485,9 +486,7 @@ void puf_network_read(const PufNetwork* net, PufWorkspace* work, int32_t row,
         return;
     }
     float* x = work->x + (size_t)row * (size_t)net->x_stride;
-    if (spec->obs_type == PUF_OBS_F32 && !spec->factor) {
-        puf_copy(x, observation, net->obs_bytes);
-    } else if (spec->obs_type == PUF_OBS_U8) {
+    if (spec->obs_type == PUF_OBS_U8) {
         static const float zero = 0.0f, one = 1.0f;
         net->kernels->scale_bytes(size, observation, spec->low ? spec->low : &zero,
                                   spec->factor ? spec->factor : &one,

@@ -18,11 +18,12 @@ extern "C" {
 
 // memcpy for rows that are often a few floats: a call takes longer than such a copy.
 static inline void puf_copy(void* to, const void* from, size_t bytes) {
-    if (bytes > 64 || bytes % 4) {
+    if (bytes == 16)
+        memcpy(to, from, 16);
+    else if (bytes > 64 || bytes % 4)
         memcpy(to, from, bytes);
-        return;
-    }
-    for (size_t i = 0; i < bytes; i += 4) memcpy((uint8_t*)to + i, (const uint8_t*)from + i, 4);
+    else
+        for (size_t i = 0; i < bytes; i += 4) memcpy((uint8_t*)to + i, (const uint8_t*)from + i, 4);
 }
 
 typedef enum { PUF_OBS_U8, PUF_OBS_F32, PUF_OBS_F64, PUF_OBS_I32, PUF_OBS_I64 } PufObsType;
@@ -92,6 +93,7 @@ typedef struct PufNetwork {
     size_t partial_floats;  // of one partial gradient, padded
     size_t log_std_at;      // in a partial gradient
     size_t obs_bytes;
+    bool reads_as_is;  // observations are floats that enter the first layer as they are
     int32_t x_stride, widest;
     float* log_std;  // [num_continuous], and std behind it
 } PufNetwork;
@@ -135,8 +137,10 @@ PufWorkspace* puf_workspace_create(const PufNetwork* network, int32_t capacity);
 void puf_workspace_destroy(PufWorkspace* work);
 
 // Writes an observation, or a row of action masks, into row `row` of the tile.
-void puf_network_read(const PufNetwork* network, PufWorkspace* work, int32_t row,
-                      const uint8_t* observation);
+static inline void puf_network_read(const PufNetwork* network, PufWorkspace* work, int32_t row,
+                                    const uint8_t* observation);
+void puf_network_convert(const PufNetwork* network, PufWorkspace* work, int32_t row,
+                         const uint8_t* observation);
 void puf_network_read_mask(const PufNetwork* network, PufWorkspace* work, int32_t row,
                            const uint8_t* legal);
 
@@ -173,6 +177,15 @@ void puf_layer_backward(const PufNetwork* network, int32_t layer, int32_t rows, 
 // of their squares.
 double puf_network_join(const PufNetwork* network, int32_t param, int32_t first, int32_t last,
                         int32_t num_partials, const float* partials, float* joined);
+
+static inline void puf_network_read(const PufNetwork* network, PufWorkspace* work, int32_t row,
+                                    const uint8_t* observation) {
+    if (network->reads_as_is)
+        puf_copy(work->x + (size_t)row * (size_t)network->x_stride, observation,
+                 network->obs_bytes);
+    else
+        puf_network_convert(network, work, row, observation);
+}
 
 static inline int32_t puf_network_action_words(const PufNetwork* network) {
     return network->head.num_discrete + network->head.num_continuous;

@@ -6,9 +6,8 @@
 
 enum { LANES = 8 };  // independent sums, so that additions overlap
 
-// The sum of (x - offset)^power over the numbers whose mask is set.
-static double sum_powers(int64_t count, const float* x, const uint8_t* masks, double offset,
-                         int power) {
+double puf_sum_powers(int64_t count, const float* x, const uint8_t* masks, double offset,
+                      int power) {
     double sums[LANES] = {0}, total = 0;
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES)
@@ -29,8 +28,8 @@ PufMoments puf_moments(int64_t count, const float* x, const uint8_t* masks) {
     int64_t total = masks ? 0 : count;
     for (int64_t i = 0; masks && i < count; i++) total += masks[i] != 0;
     if (!total) return (PufMoments){0};
-    const double mean = sum_powers(count, x, masks, 0, 1) / (double)total;
-    const double squares = sum_powers(count, x, masks, mean, 2);
+    const double mean = puf_sum_powers(count, x, masks, 0, 1) / (double)total;
+    const double squares = puf_sum_powers(count, x, masks, mean, 2);
     return (PufMoments){(double)total, mean, squares / (double)total};
 }
 

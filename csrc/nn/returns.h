@@ -20,6 +20,10 @@ PufMoments puf_return_moments(int32_t slots, int32_t horizon, const float* rewar
                               const uint8_t* ends, const uint8_t* masks, float gamma,
                               float* running, float* scratch);
 
+// The sum of (x - offset)^power over the numbers whose mask is set; power is 1 or 2.
+double puf_sum_powers(int64_t count, const float* x, const uint8_t* masks, double offset,
+                      int power);
+
 PufMoments puf_moments(int64_t count, const float* x, const uint8_t* masks);
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "returns.h"
 
 enum {
     MIN_TILES = 2,      // of a part
@@ -34,13 +35,17 @@ typedef struct {
     atomic_int* counters;              // next item of each phase
 } PassJob;
 
-// The cell [segments * horizon] of row `row` of a minibatch that begins at `first` in the order.
-static size_t cell_of(const PufPass* pass, int64_t first, int64_t row, float* weight) {
-    const int64_t horizon = pass->rollout->horizon;
-    const int64_t unit = pass->by_step ? first + row : first + row / horizon;
-    const int64_t chosen = pass->order ? pass->order[unit] : unit;
-    *weight = pass->weights ? pass->weights[unit] : 1.0f;
-    return (size_t)(pass->by_step ? chosen : chosen * horizon + row % horizon);
+// Steps of a unit: they are consecutive cells [segments * horizon].
+static int64_t unit_steps(const PufPass* pass) {
+    return pass->by_step ? 1 : pass->rollout->horizon;
+}
+
+static size_t first_cell(const PufPass* pass, int64_t unit) {
+    return (size_t)((pass->order ? pass->order[unit] : unit) * unit_steps(pass));
+}
+
+static float weight_of(const PufPass* pass, int64_t unit) {
+    return pass->weights ? pass->weights[unit] : 1.0f;
 }
 
 // In how many parts a minibatch is differentiated: a number that its size alone decides.
@@ -52,6 +57,12 @@ static int32_t num_parts(const PufEngine* engine, int64_t units, int64_t steps) 
     int32_t parts = units < 2 ? 1 : 2;  // doubled: equal parts for most numbers of threads
     while (2 * parts <= engine->max_parts && 2 * parts * MIN_SEGMENTS <= units) parts *= 2;
     return parts;
+}
+
+static double num_present(int64_t count, const uint8_t* masks) {
+    int64_t present = masks ? 0 : count;
+    for (int64_t i = 0; masks && i < count; i++) present += masks[i] != 0;
+    return (double)present;
 }
 
 // Mean and deviation of the advantages of a minibatch, and how many steps count.
@@ -68,22 +79,22 @@ static void measure(const PassJob* job, int32_t index) {
         batch->mean = given[1], batch->std = given[2];
         return;
     }
+    const int64_t length = unit_steps(pass), end = first + units;
     double count = 0, total = 0, sum = 0, squares = 0;
-    for (int64_t row = 0; row < batch->steps; row++) {
-        float weight;
-        const size_t cell = cell_of(pass, first, row, &weight);
-        if (!rollout->all_present && !rollout->masks[cell]) continue;
-        count += 1;
-        total += (double)weight;
-        sum += (double)weight * (double)pass->advantages[cell];
+    for (int64_t unit = first; unit < end; unit++) {
+        const size_t cell = first_cell(pass, unit);
+        const uint8_t* masks = rollout->all_present ? NULL : rollout->masks + cell;
+        const double weight = (double)weight_of(pass, unit), present = num_present(length, masks);
+        count += present;
+        total += weight * present;
+        sum += weight * puf_sum_powers(length, pass->advantages + cell, masks, 0, 1);
     }
     const double mean = total > 0 ? sum / total : 0;
-    for (int64_t row = 0; row < batch->steps && pass->norm_adv; row++) {
-        float weight;
-        const size_t cell = cell_of(pass, first, row, &weight);
-        if (!rollout->all_present && !rollout->masks[cell]) continue;
-        const double offset = (double)pass->advantages[cell] - mean;
-        squares += (double)weight * offset * offset;
+    for (int64_t unit = first; unit < end && pass->norm_adv; unit++) {
+        const size_t cell = first_cell(pass, unit);
+        const uint8_t* masks = rollout->all_present ? NULL : rollout->masks + cell;
+        squares += (double)weight_of(pass, unit) *
+                   puf_sum_powers(length, pass->advantages + cell, masks, mean, 2);
     }
     const double std = total > 0 ? sqrt(squares / total) : 0;
     batch->mean = pass->norm_adv ? mean : 0;
@@ -93,59 +104,98 @@ static void measure(const PassJob* job, int32_t index) {
     batch->share = (float)(1.0 / (count > 0 ? count : 1));
 }
 
+// Consecutive cells of the rollout, in rows [row, row + count) of a tile.
+typedef struct {
+    int32_t row, count;
+    float weight;
+    size_t cell;
+} Run;
+
 // Steps of the rollout that go through the network together.
 typedef struct {
-    int32_t rows;
-    size_t cells[PUF_TILE];
-    float weights[PUF_TILE];
+    int32_t rows, num_runs;
+    Run runs[PUF_TILE];
 } Tile;
+
+static void add_run(Tile* tile, size_t cell, int32_t count, float weight) {
+    tile->runs[tile->num_runs++] = (Run){tile->rows, count, weight, cell};
+    tile->rows += count;
+}
 
 static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) {
     const PufNetwork* net = job->engine->network;
-    for (int32_t row = 0; row < tile->rows; row++)
-        puf_network_read(net, work, row,
-                         job->pass->rollout->observations + tile->cells[row] * net->obs_bytes);
+    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
+        const uint8_t* from = job->pass->rollout->observations + run->cell * net->obs_bytes;
+        for (int32_t i = 0; i < run->count; i++, from += net->obs_bytes)
+            puf_network_read(net, work, run->row + i, from);
+    }
+}
+
+// The columns of a run that the loss reads; `restrict`, so that the compiler makes vectors of them.
+static void gather_columns(const PassJob* job, const PufColumns* steps, const Minibatch* batch,
+                           const Run* run) {
+    const PufPass* pass = job->pass;
+    const PufRollout* rollout = pass->rollout;
+    const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std), weight = run->weight;
+    const size_t cell = run->cell, row = (size_t)run->row;
+    const float* restrict logprobs = rollout->logprobs + cell, * restrict values = rollout->values + cell, * restrict advantages = pass->advantages + cell, * restrict returns = pass->returns + cell;
+    float *restrict to_logprobs = steps->old_logprobs + row,
+                    *restrict to_values = steps->old_values + row,
+                    *restrict to_advantages = steps->advantages + row,
+                    *restrict to_returns = steps->returns + row,
+                    *restrict to_weights = steps->weights + row;
+    int32_t* restrict to_present = steps->present + row;
+    for (int32_t i = 0; i < run->count; i++) {
+        to_logprobs[i] = logprobs[i];
+        to_values[i] = values[i];
+        to_advantages[i] = (advantages[i] - mean) * scale;
+        to_returns[i] = returns[i];
+        to_weights[i] = weight;
+        to_present[i] = -1;
+    }
+    for (int32_t i = 0; i < run->count && !rollout->all_present; i++)
+        to_present[i] = rollout->masks[cell + (size_t)i] ? -1 : 0;
 }
 
 // Fills a workspace with a tile: all that forward pass and loss need.
 static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batch,
                    const Tile* tile) {
-    const PufPass* pass = job->pass;
-    const PufRollout* rollout = pass->rollout;
+    const PufRollout* rollout = job->pass->rollout;
     const PufNetwork* net = job->engine->network;
     PufColumns* steps = &work->steps;
-    const size_t words = (size_t)puf_network_action_words(net),
-                 width = (size_t)puf_network_mask_width(net);
-    const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std);
+    const int32_t discrete = net->head.num_discrete, continuous = net->head.num_continuous;
+    const size_t width = (size_t)puf_network_mask_width(net);
     steps->legal = rollout->action_masks ? work->legal : NULL;
     read_tile(job, work, tile);
-    for (int32_t row = 0; row < tile->rows; row++) {
-        const size_t cell = tile->cells[row];
-        if (rollout->action_masks)
-            puf_network_read_mask(net, work, row, rollout->action_masks + cell * width);
-        const int32_t* action = rollout->actions + cell * words;
-        for (int32_t i = 0; i < net->head.num_discrete; i++)
-            steps->choices[i * PUF_TILE + row] = *action++;
-        for (int32_t i = 0; i < net->head.num_continuous; i++)
-            memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
-        steps->weights[row] = tile->weights[row];
-        steps->old_logprobs[row] = rollout->logprobs[cell];
-        steps->old_values[row] = rollout->values[cell];
-        steps->advantages[row] = (pass->advantages[cell] - mean) * scale;
-        steps->returns[row] = pass->returns[cell];
-        steps->present[row] = rollout->all_present || rollout->masks[cell] ? -1 : 0;
+    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
+        gather_columns(job, steps, batch, run);
+        const int32_t* action = rollout->actions + run->cell * (size_t)(discrete + continuous);
+        for (int32_t row = run->row; row < run->row + run->count; row++) {
+            for (int32_t i = 0; i < discrete; i++) steps->choices[i * PUF_TILE + row] = *action++;
+            for (int32_t i = 0; i < continuous; i++)
+                memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
+        }
+        for (int32_t i = 0; i < run->count && rollout->action_masks; i++)
+            puf_network_read_mask(net, work, run->row + i,
+                                  rollout->action_masks + (run->cell + (size_t)i) * width);
     }
     for (int32_t row = tile->rows; row < PUF_TILE; row++) steps->present[row] = 0;
 }
 
 // Rows [from, from + PUF_TILE) of a minibatch that begins at `first` in the order.
-static Tile tile_of(const PassJob* job, const Minibatch* batch, int64_t first, int64_t from) {
-    Tile tile;
-    const int64_t left = batch->steps - from;
-    tile.rows = left < PUF_TILE ? (int32_t)left : PUF_TILE;
-    for (int32_t row = 0; row < tile.rows; row++)
-        tile.cells[row] = cell_of(job->pass, first, from + row, &tile.weights[row]);
-    return tile;
+static void tile_of(const PassJob* job, const Minibatch* batch, int64_t first, int64_t from,
+                    Tile* tile) {
+    const PufPass* pass = job->pass;
+    const int64_t length = unit_steps(pass), end = batch->steps;
+    int64_t unit = first + from / length, skipped = from % length;
+    tile->rows = tile->num_runs = 0;
+    while (tile->rows < PUF_TILE && from + tile->rows < end) {
+        int64_t count = length - skipped;
+        if (count > PUF_TILE - tile->rows) count = PUF_TILE - tile->rows;
+        add_run(tile, first_cell(pass, unit) + (size_t)skipped, (int32_t)count,
+                weight_of(pass, unit));
+        unit++, skipped = 0;
+    }
 }
 
 // What the steps of a part add to: its gradient, and the sums of its losses.
@@ -163,7 +213,8 @@ static void differentiate_tiles(const PassJob* job, PufWorkspace* work, int32_t 
     const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
     const int64_t first = tiles * part / batch->parts, last = tiles * (part + 1) / batch->parts;
     for (int64_t i = first; i < last; i++) {
-        const Tile tile = tile_of(job, batch, job->pass->splits[index], i * PUF_TILE);
+        Tile tile;
+        tile_of(job, batch, job->pass->splits[index], i * PUF_TILE, &tile);
         gather(job, work, batch, &tile);
         puf_network_forward(net, work, tile.rows);
         net->kernels->ppo(&net->head, &sums->options, &work->steps, sums->losses,
@@ -187,14 +238,12 @@ static int32_t group_size(int32_t horizon) {
     return most < 1 ? 1 : most < MAX_SEGMENTS ? most : MAX_SEGMENTS;
 }
 
-static Tile tile_of_group(const PassJob* job, const Group* group, int32_t t) {
+static void tile_of_group(const PassJob* job, const Group* group, int32_t t, Tile* tile) {
     const int32_t horizon = job->pass->rollout->horizon;
-    Tile tile = {.rows = 0};
+    tile->rows = tile->num_runs = 0;
     for (int32_t end = t + group->steps; t < end && t < horizon; t++)
-        for (int32_t i = 0; i < group->count; i++, tile.rows++)
-            tile.cells[tile.rows] = cell_of(job->pass, group->first, (int64_t)i * horizon + t,
-                                            &tile.weights[tile.rows]);
-    return tile;
+        for (int64_t unit = group->first; unit < group->first + group->count; unit++)
+            add_run(tile, first_cell(job->pass, unit) + (size_t)t, 1, weight_of(job->pass, unit));
 }
 
 // Prepares the states in which the segments of a group begin, and where they forget.
@@ -203,8 +252,7 @@ static void begin_group(const PassJob* job, PufWorkspace* work, const Group* gro
     const int32_t horizon = rollout->horizon, count = group->count;
     int32_t* kept = work->core.kept;
     for (int32_t i = 0; i < count; i++) {
-        float unused;
-        const size_t cell = cell_of(job->pass, group->first, (int64_t)i * horizon, &unused);
+        const size_t cell = first_cell(job->pass, group->first + i);
         for (int32_t t = 0; t < horizon; t++)
             kept[t * count + i] = rollout->resets[cell + (size_t)t] ? 0 : -1;
         kept[horizon * count + i] = 0;  // no gradient comes from behind the segment
@@ -219,7 +267,8 @@ static void differentiate_group(const PassJob* job, PufWorkspace* work, const Mi
     const int32_t last = (horizon - 1) / group->steps * group->steps;  // where the last tile begins
     begin_group(job, work, group);
     for (int32_t t = 0; t < horizon; t += group->steps) {
-        const Tile tile = tile_of_group(job, group, t);
+        Tile tile;
+        tile_of_group(job, group, t, &tile);
         gather(job, work, batch, &tile);
         puf_core_forward(net, work, t * count, count, tile.rows / count);
         net->kernels->ppo(&net->head, &sums->options, &work->steps, sums->losses,
@@ -227,7 +276,8 @@ static void differentiate_group(const PassJob* job, PufWorkspace* work, const Mi
         puf_core_backward_outputs(net, work, t * count, tile.rows, sums->partial, first && t == 0);
     }
     for (int32_t t = last; t >= 0; t -= group->steps) {
-        const Tile tile = tile_of_group(job, group, t);
+        Tile tile;
+        tile_of_group(job, group, t, &tile);
         read_tile(job, work, &tile);
         puf_core_backward(net, work, t * count, count, tile.rows / count, sums->partial,
                           first && t == last);
@@ -395,8 +445,9 @@ static void judge_tile(const JudgeJob* job, PufWorkspace* work, const Tile* tile
     else
         puf_network_forward(net, work, tile->rows);
     net->kernels->ppo(&net->head, &no_loss, &work->steps, losses, of_log_std);
-    for (int32_t row = 0; row < tile->rows; row++)
-        job->logprobs[tile->cells[row]] = work->steps.logprobs[row];
+    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++)
+        puf_copy(job->logprobs + run->cell, work->steps.logprobs + run->row,
+                 (size_t)run->count * sizeof(float));
 }
 
 static void judge_body(void* context, int32_t worker) {
@@ -407,15 +458,16 @@ static void judge_body(void* context, int32_t worker) {
     for (;;) {
         const int64_t first = (int64_t)atomic_fetch_add(&job->next, 1) * job->units_of_item;
         if (first >= job->units) return;
+        Tile tile;
         if (!has_core) {
-            const Tile tile = tile_of(&job->pass, &all, 0, first);
+            tile_of(&job->pass, &all, 0, first, &tile);
             judge_tile(job, work, &tile, NULL, 0);
             continue;
         }
         const Group group = group_at(&job->pass, first, job->units);
         begin_group(&job->pass, work, &group);
         for (int32_t t = 0; t < job->pass.pass->rollout->horizon; t += group.steps) {
-            const Tile tile = tile_of_group(&job->pass, &group, t);
+            tile_of_group(&job->pass, &group, t, &tile);
             judge_tile(job, work, &tile, &group, t);
         }
     }

@@ -55,7 +55,8 @@ class NativeEngine(TorchEngine):
         self._network_parameters = network.parameters
         threads = parts.config.torch_threads or usable_cores()
         self._core = native.make_engine(num_threads=threads, **network.spec)
-        self._bound: tuple[int, ...] = ()
+        self._bound: list[int] = []  # addresses that C knows: of parameters, then of moments
+        self._num_steps: Tensor | None = None  # of Adam so far
         self._hooks = [hooks for module in parts.policy.modules() for hooks in _hooks_of(module)]
         # processes exchange gradients between C's part of an update and the step
         self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
@@ -102,7 +103,7 @@ class NativeEngine(TorchEngine):
         self.rollout.all_finite = False
         if self._has_changed():
             return super().collect(env, carry)
-        self._bind_parameters()
+        self._pack()
         if type(env) is not Threads or env.batches > 1 or self.actor.normalise is not None:
             with self._native_actor.acting():
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
@@ -138,6 +139,7 @@ class NativeEngine(TorchEngine):
             variance = self._explained_variance(targets.returns)
         with self._profiler("update"):
             self._bind_parameters()
+            self._core.pack()
             tables: list[NDArray[np.float32]] = []
             left = self._num_updates(shape)
             while left > 0:
@@ -207,9 +209,10 @@ class NativeEngine(TorchEngine):
         splits = np.cumsum([0, *(len(part.units) for part in parts)])
         numbers = np.empty((len(parts), len(NUMBERS)), np.float32)
         if self._fuses_steps:
-            count, _, _ = self.optimizer.moments(self._network_parameters)
+            assert self._num_steps is not None
+            counted = _array(self._num_steps)
             self._core.pass_(
-                splits=splits, moments=None, num_steps=_array(count), numbers=numbers, **given
+                splits=splits, moments=None, num_steps=counted, numbers=numbers, **given
             )
             return numbers
         for index, part in enumerate(parts):
@@ -260,19 +263,22 @@ class NativeEngine(TorchEngine):
         self._core.pack()
         return float(norm)
 
-    def _bind_parameters(self) -> None:
-        """Pass the memory of parameters and moments to C if it has moved; pack the weights."""
-        parts = list(self._network_parameters)
-        moments: tuple[list[Tensor], list[Tensor]] = ([], [])
-        if self._fuses_steps:
-            _, *moments = self.optimizer.moments(parts)  # type: ignore[assignment]
-        bound = tuple(part.data_ptr() for part in (*parts, *moments[0], *moments[1]))
-        if bound != self._bound:
-            self._core.bind_params(
-                *([_array(part) for part in group] for group in (parts, *moments))
-            )
-            self._bound = bound
+    def _pack(self) -> None:
+        """Let C use the weights as they are now."""
+        parameters = self._network_parameters
+        if [part.data_ptr() for part in parameters] != self._bound[: len(parameters)]:
+            self._bind_parameters()
         self._core.pack()
+
+    def _bind_parameters(self) -> None:
+        """Pass the memory of parameters and moments to C, if it has moved."""
+        groups: list[list[Tensor]] = [self._network_parameters, [], []]
+        if self._fuses_steps:
+            self._num_steps, *groups[1:] = self.optimizer.moments(self._network_parameters)
+        bound = [part.data_ptr() for group in groups for part in group]
+        if bound != self._bound:
+            self._core.bind_params(*([_array(part) for part in group] for group in groups))
+            self._bound = bound
 
 
 class _StateForm:

@@ -114,11 +114,15 @@ class Rollout:
 
     def by_slot(self, part: Tensor) -> Tensor:
         """Return a part [S, T] as [N, steps]: the stretches of each slot joined in time."""
+        if self.num_stretches == 1:
+            return part
         stretches = part.view(self.num_stretches, self.num_slots, self.horizon)
         return stretches.transpose(0, 1).flatten(1)
 
     def by_segment(self, part: Tensor) -> Tensor:
         """Undo `by_slot`."""
+        if self.num_stretches == 1:
+            return part
         slots = part.view(self.num_slots, self.num_stretches, self.horizon)
         return slots.transpose(0, 1).flatten(0, 1)
 

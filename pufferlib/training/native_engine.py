@@ -5,12 +5,13 @@ Adam, rollout. So the rest of a run, checkpoints and `predict` included, uses an
 and a run may change its engine between any two iterations. Results do not depend on threads.
 
     collect   C envs on threads: all in C; any other env: one call in C for each batch
-    train     advantages, then one call in C for each pass over the rollout
+    train     advantages, then one call in C for the passes over the rollout
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _DTYPES = ("uint8", "bool", "float32", "float64", "int32", "int64")  # of observations
 _MAX_PARTS = 64  # discrete or continuous components of an action: PUF_MAX_ACTION_PARTS
+_MAX_STEPS = 2**20  # of the passes that one call in C makes: the order of all is in memory
 _ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
 
@@ -145,7 +147,7 @@ class NativeEngine(TorchEngine):
             while left > 0:
                 if config.vtrace and tables:
                     targets = self.targets(rollout, self.ratios(rollout, shape))
-                tables.append(self._native_pass(shape, targets, now, left))
+                tables.append(self._native_passes(shape, targets, now, left))
                 left -= len(tables[-1])
                 last_kl = tables[-1][-1, LOSSES.index("approx_kl")]
                 if config.target_kl is not None and last_kl > config.target_kl:
@@ -170,20 +172,29 @@ class NativeEngine(TorchEngine):
         state = self.rollout.initial_state()
         return list(map(_array, self._state.parts(state, len(self.rollout.values))))
 
-    def _native_pass(
+    def _native_passes(
         self, shape: BatchShape, targets: Targets, now: Schedule, most: int
     ) -> NDArray[np.float32]:
-        """Make the updates of one pass over the rollout, at most `most`; return their NUMBERS."""
+        """Make the updates of the next passes over the rollout, at most `most`.
+
+        Returns their NUMBERS. It is one pass if something must happen before the next one.
+        """
         config, rollout = self.config, self.rollout
-        parts = shares(
-            rollout,
-            targets.advantages,
-            shape,
-            self._rng,
-            self.world,
-            alpha=config.prio_alpha,
-            beta=now.prio_beta,
-        )[:most]
+        is_alone = config.vtrace or config.target_kl is not None or not self._fuses_steps
+        passes = 1 if is_alone else max(1, _MAX_STEPS // rollout.values.numel())
+        drawn = (
+            shares(
+                rollout,
+                targets.advantages,
+                shape,
+                self._rng,
+                self.world,
+                alpha=config.prio_alpha,
+                beta=now.prio_beta,
+            )
+            for _ in range(min(passes, -(-most // shape.minibatches)))
+        )
+        parts = list(islice(chain.from_iterable(drawn), most))
         weights = [part.weights for part in parts if part.weights is not None]
         group = self.optimizer.param_groups[0]
         given: dict[str, Any] = {

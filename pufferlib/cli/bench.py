@@ -71,7 +71,7 @@ def _engines(words: str) -> list[str]:
 
 def _bench_vec(workers: int, timed: dict[str, Any], as_json: bool) -> int:
     from pufferlib.bench import bench_vec
-    from pufferlib.dashboard.formatting import format_count
+    from pufferlib.dashboard import format_count
 
     with progress("puffer bench vec") as show:
         result = bench_vec(workers=workers, on_progress=show, **timed)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import explaining_mismatch
+from pufferlib.policies.acting import explaining_mismatch
+from pufferlib.policies.distributions import described
 from pufferlib.policies.observations import (
     Observations,
     policy_spaces,
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.outputs import described
 from pufferlib.policies.recurrent import (
     LSTM,
     RecurrentCore,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.outputs import PolicyOutput, described, join_outputs, policy_output
+from pufferlib.policies.distributions import PolicyOutput, described, join_outputs, policy_output
 from pufferlib.policies.recurrent import RecurrentState, map_state
 from pufferlib.spaces import ActionLayout
 

@@ -19,8 +19,7 @@ from pufferlib import runs
 from pufferlib.config import PolicyConfig
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
 from pufferlib.models import make_policy
-from pufferlib.policies.acting import Actor
-from pufferlib.policies.calling import prepare_policy, unwrapped
+from pufferlib.policies.acting import Actor, prepare_policy, unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import PolicySpaces, policy_spaces
 from pufferlib.policies.recurrent import RecurrentState

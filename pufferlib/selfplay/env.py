@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pufferlib.distributed.world import ALONE, SlotGenerator
 from pufferlib.episodes import RESERVED, EpisodeTracker, Infos, info_at
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import unwrapped
+from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint

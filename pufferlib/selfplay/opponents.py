@@ -13,10 +13,9 @@ from torch import Tensor
 
 from pufferlib.distributed.world import SlotGenerator, World
 from pufferlib.errors import CheckpointError
-from pufferlib.policies.acting import decide
-from pufferlib.policies.calling import policy_step
+from pufferlib.policies.acting import decide, policy_step
+from pufferlib.policies.distributions import PolicyOutput, join_outputs
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.outputs import PolicyOutput, join_outputs
 from pufferlib.policies.recurrent import (
     RecurrentState,
     join_states,

@@ -18,13 +18,11 @@ from torch import Tensor, nn
 
 from pufferlib.config import OPTIMIZERS, load_choice
 from pufferlib.errors import UsageError
-from pufferlib.policies.acting import Actor
-from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.acting import Actor, policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
 from pufferlib.training.engine import LOSSES, NUMBERS, Engine, Parts, Schedule
-from pufferlib.training.minibatches import Minibatch, minibatches, take
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import (
     PpoLoss,
@@ -36,7 +34,15 @@ from pufferlib.training.ppo import (
     ppo_loss,
     without_rho,
 )
-from pufferlib.training.rollout import Carry, Rollout, RolloutSizes, collect
+from pufferlib.training.rollout import (
+    Carry,
+    Minibatch,
+    Rollout,
+    RolloutSizes,
+    collect,
+    minibatches,
+    take,
+)
 
 if TYPE_CHECKING:
     from pufferlib.config import BatchShape

@@ -35,7 +35,7 @@ from pufferlib.episodes import EpisodeWindow, joined_metrics
 from pufferlib.errors import NonFiniteError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import prepare_policy, takes_state
+from pufferlib.policies.acting import prepare_policy, takes_state
 from pufferlib.policies.normalisation import ObservationNorm, RewardNorm
 from pufferlib.policies.observations import PolicySpaces, policy_spaces
 from pufferlib.policies.recurrent import RecurrentState

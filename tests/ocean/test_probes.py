@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import pufferlib
 from pufferlib import PuffeRL, config
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import policy_step
+from pufferlib.policies.acting import policy_step
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs.evaluation import evaluate_policy
 

@@ -16,16 +16,15 @@ from torch.testing import assert_close
 
 import pufferlib
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import (
+from pufferlib.policies.acting import (
     in_eval_mode,
     policy_sequence,
     policy_step,
     prepare_policy,
     takes_state,
 )
-from pufferlib.policies.distributions import evaluate_actions
+from pufferlib.policies.distributions import PolicyOutput, evaluate_actions
 from pufferlib.policies.observations import PolicySpaces, observation_rows, policy_spaces
-from pufferlib.policies.outputs import PolicyOutput
 from pufferlib.policies.recurrent import reset_state
 from pufferlib.pytorch import LSTMWrapper, layer_init, unflatten_observations
 from pufferlib.spaces import (

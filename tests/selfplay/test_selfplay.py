@@ -20,7 +20,7 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, UsageError
-from pufferlib.policies.calling import unwrapped
+from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs import checkpoint

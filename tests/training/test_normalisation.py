@@ -17,7 +17,7 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.errors import CheckpointError, UsageError
-from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.acting import policy_sequence
 from pufferlib.policies.normalisation import (
     CLIP,
     RETURN_FLOOR,

@@ -14,13 +14,19 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
-from pufferlib.policies.acting import Actor
-from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.acting import Actor, policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import policy_spaces
-from pufferlib.training.minibatches import minibatches
 from pufferlib.training.profiling import Profiler
-from pufferlib.training.rollout import Carry, Rollout, RolloutSizes, Targets, begin, collect
+from pufferlib.training.rollout import (
+    Carry,
+    Rollout,
+    RolloutSizes,
+    Targets,
+    begin,
+    collect,
+    minibatches,
+)
 from pufferlib.vectorization import Serial, VectorEnv
 
 CPU = torch.device("cpu")

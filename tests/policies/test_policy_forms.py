@@ -260,7 +260,7 @@ def test_a_mean_and_one_deviation_for_all_states() -> None:
 
 
 class Squashed(Body):
-    """Tells of Box actions in [-3, 5] by a distribution."""
+    """Returns a distribution of Box actions in [-3, 5]."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(CUES, 4)

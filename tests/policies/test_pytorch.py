@@ -356,7 +356,7 @@ class Layered(nn.Module):
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 2, 3, 4])
 def test_states_with_layers_first_are_kept_with_the_batch_first(layers: int, batch: int) -> None:
-    # where there are as many layers as rows, the shape alone does not tell which is which
+    # where there are as many layers as rows, the shape alone does not show which is which
     policy, spaces = Layered(layers), spaces_of(Discrete(3))
     rows = torch.arange(batch * 3.0).view(batch, 3)
 

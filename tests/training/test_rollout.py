@@ -117,7 +117,7 @@ def test_absent_slots_are_masked_and_bootstrap_nothing() -> None:
 
 
 def test_a_truncated_memory_goes_into_the_final_value() -> None:
-    # sums of observations: 0, 0+1, 0+1+2; cut at step 2: final 102 on top of 3, then anew from 3
+    # sums of observations: 0, 0+1, 0+1+2; cut at step 2: final 102 on top of 3, then again from 3
     vecenv = scripted(lambda: Scripted(truncations=[2]))
     rollout = Collector(vecenv, Adding(), horizon=5)()
     assert rollout.values.tolist() == [[0, 1, 3, 3, 7]]

@@ -71,14 +71,14 @@ class PufferEnv:
     action_space: Space
     single_observation_space: Space
     single_action_space: Space
-    observations: NDArray[Any]
-    actions: NDArray[Any]
+    observations: NDArray[np.generic]
+    actions: NDArray[np.generic]
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     masks: NDArray[np.bool_]
     action_masks: NDArray[np.bool_] | None
-    final_observations: NDArray[Any]
+    final_observations: NDArray[np.generic]
 
     make_space = staticmethod(spaces.make_space)
     make_discrete = staticmethod(spaces.make_discrete)

@@ -126,7 +126,7 @@ class EpisodeWindow:
         return sum(rollout["episodes"] for rollout in self.rollouts)
 
     def note_ends(
-        self, slots: NDArray[Any], ended: NDArray[np.bool_], present: NDArray[np.bool_]
+        self, slots: NDArray[np.int64], ended: NDArray[np.bool_], present: NDArray[np.bool_]
     ) -> bool:
         """Note the slots in whose segments an episode ended; return whether all slots had one.
 
@@ -219,11 +219,11 @@ class Finished(Mapping[int, dict[str, Any]]):
     def __init__(
         self,
         ended: NDArray[np.bool_],
-        returns: NDArray[Any],
-        lengths: NDArray[Any],
+        returns: NDArray[np.generic],
+        lengths: NDArray[np.generic],
         seconds: float,
         names: Sequence[str] = (),
-        metrics: NDArray[Any] | None = None,
+        metrics: NDArray[np.generic] | None = None,
     ) -> None:
         self._slots = np.flatnonzero(ended)
         self.returns, self.lengths = returns[self._slots], lengths[self._slots]
@@ -269,14 +269,14 @@ class EpisodeTracker:
         self._started = time.perf_counter()
 
     def step(
-        self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]
+        self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], masks: NDArray[np.bool_]
     ) -> Mapping[int, dict[str, Any]]:
         """Add one step of every slot whose mask is set; close episodes where `ended`."""
         self.returns += rewards
         self.lengths += masks
         return self.close(ended)
 
-    def close(self, ended: NDArray[Any]) -> Mapping[int, dict[str, Any]]:
+    def close(self, ended: NDArray[np.bool_]) -> Mapping[int, dict[str, Any]]:
         """Close episodes where `ended`, and return slot -> info of them."""
         if not ended.any():
             return {}

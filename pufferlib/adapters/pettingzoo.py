@@ -151,7 +151,7 @@ class _ParallelMethods:
         finished = self._gone | {id for id in self.agents if ended[self._slot_of[id]]}
         return any(batch.masks[self._slot_of[id]] for id in finished)
 
-    def _action_rows(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
+    def _action_rows(self, actions: Mapping[Any, Any]) -> NDArray[np.generic]:
         layout = self._driver.action_layout
         rows = np.zeros((self._driver.num_slots, *layout.shape), dtype=layout.dtype)
         for id in actions:

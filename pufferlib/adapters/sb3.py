@@ -54,7 +54,9 @@ class _Sb3Methods:
         """Send one action for each slot."""
         self._driver.send(actions)
 
-    def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
+    def step_wait(
+        self,
+    ) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], list[dict[str, Any]]]:
         """Return observations, rewards, dones and infos of the step in progress."""
         batch = self._driver.recv()
         dones = batch.terminals | batch.truncations

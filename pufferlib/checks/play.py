@@ -167,7 +167,7 @@ class PlayCheck:
                     return
 
 
-def _digest(array: NDArray[Any] | None) -> bytes:
+def _digest(array: NDArray[np.generic] | None) -> bytes:
     return b"" if array is None else hashlib.blake2b(array.tobytes(), digest_size=16).digest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.emulation.base import Emulated, must
@@ -32,7 +33,7 @@ class Aec(Emulated):
         self._reset_env(0)
         return list(self.env.infos.values())
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[dict[str, Any]]]:
         self._reset_env(seed)
         self.masks[:] = True
         self._write_all("reset")

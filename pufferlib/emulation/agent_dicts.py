@@ -47,10 +47,10 @@ class AgentDicts(Emulated):
 
     # ---- Reset ---------------------------------------------------------------------------------
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[dict[str, Any]]]:
         return self.begin(self._reset_env(seed))
 
-    def begin(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def begin(self, result: Any) -> tuple[NDArray[np.generic], list[dict[str, Any]]]:
         """Write the first observations of an episode from what `reset` returned."""
         observations, infos = self._unpack_reset(result)
         self.masks[:] = False

@@ -49,7 +49,7 @@ class InPlace(Emulated):
         self._final_bytes = self.final_observations.reshape(self.num_agents, -1).view(np.uint8)
         self._final_bytes[:] = _UNWRITTEN
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[dict[str, Any]]]:
         if self._dicts is not None:
             return self._dicts.reset(seed)
         self.masks[:] = True

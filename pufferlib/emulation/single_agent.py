@@ -31,7 +31,7 @@ class SingleAgent(Emulated):
     def _try_infos(self) -> Iterable[Any]:
         return [self._unpack_reset(self._reset_env(0))[1]]
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[dict[str, Any]]]:
         return self.observations, [self._begin(seed)]
 
     def _begin(self, seed: int | None) -> dict[str, Any]:

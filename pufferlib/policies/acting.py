@@ -103,7 +103,10 @@ class Actor:
             yield
 
     def observe(
-        self, observations: NDArray[Any], masks: Tensor | None = None, ends_step: bool = False
+        self,
+        observations: NDArray[np.generic],
+        masks: Tensor | None = None,
+        ends_step: bool = False,
     ) -> Tensor:
         """Return observations `[B, *shape]` on the policy's device, normalised.
 
@@ -125,7 +128,10 @@ class Actor:
             self.normalise.end_step()
 
     def values(
-        self, observations: NDArray[Any], state: RecurrentState, agent_ids: Tensor | None = None
+        self,
+        observations: NDArray[np.generic],
+        state: RecurrentState,
+        agent_ids: Tensor | None = None,
     ) -> Tensor:
         """Return the values `[B]` of observations from the env."""
         return self.output(self.observe(observations), state, agent_ids).value.float()
@@ -156,7 +162,7 @@ class Actor:
         deterministic: bool,
         action_masks: Any,
         agent_ids: Sequence[Any] | None = None,
-    ) -> tuple[NDArray[Any], RecurrentState]:
+    ) -> tuple[NDArray[np.generic], RecurrentState]:
         """Act on observations in any form of an env; return actions and the next state."""
         layout, by_agent = self.spaces.observation, isinstance(observations, Mapping)
         if agent_ids and by_agent and observations.keys() == set(agent_ids):
@@ -200,7 +206,7 @@ def decide(
     return Decision(actions, logprobs, output.value, output.state, taken)
 
 
-def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+def on_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """Return a tensor of the array: a view on the CPU, a copy elsewhere."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.to(device)

@@ -65,7 +65,7 @@ def unflatten_observations(flat: Observations, space: Space | ObservationLayout)
     return rebuilt(layout.space, (_leaf_view(flat, layout, leaf) for leaf in layout.leaves))
 
 
-def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[Any]:
+def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[np.generic]:
     """Return observations as rows `[B, *shape]`, or a single one as the row `[*shape]`.
 
     Takes rows or, for a Dict or Tuple space, values of it with leaves `[B, ...]`; all may be
@@ -103,14 +103,14 @@ def _at(tree: Any, leaf: Leaf) -> Any:
     return tree
 
 
-def _array(part: Any) -> NDArray[Any]:
+def _array(part: Any) -> NDArray[np.generic]:
     try:
         return np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
     except ValueError as error:
         raise UsageError(f"`observations` must form one array, but got: {error}.") from None
 
 
-def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+def _cast(part: NDArray[np.generic], dtype: np.dtype[np.generic], name: str) -> NDArray[np.generic]:
     if part.dtype == dtype:
         return part
     cast = part.astype(dtype) if part.dtype.kind in "biuf" else None
@@ -119,7 +119,7 @@ def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     return cast
 
 
-def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+def torch_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
     """Return torch's dtype for one of NumPy."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 

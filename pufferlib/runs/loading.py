@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -97,7 +98,7 @@ class LoadedPolicy(nn.Module):
         state: RecurrentState = None,
         deterministic: bool = True,
         action_masks: Any = None,
-    ) -> tuple[NDArray[Any], RecurrentState]:
+    ) -> tuple[NDArray[np.generic], RecurrentState]:
         """Return actions and the next state, as `PuffeRL.predict` does for the same arguments.
 
         With `deterministic=False`, actions are drawn by torch's global generator.

@@ -30,12 +30,14 @@ from pufferlib.vectorization.results import (
     truncations_in,
 )
 
+_REWARD, _FLAG = np.dtype(np.float32), np.dtype(np.bool_)
+
 
 class Batch(NamedTuple):
     """Slots handed over by one `recv`. Arrays are views, valid until the next `send`."""
 
     slots: slice | NDArray[np.int64]
-    observations: NDArray[Any]
+    observations: NDArray[np.generic]
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
@@ -94,11 +96,11 @@ class VectorEnv(Closing):
     agent_cycle: int = 0  # slot n is agent n % agent_cycle of its env; 0: `agents_per_env`
     envs: Sequence[Any] = ()  # where they are in this process
     action_masks: NDArray[np.bool_] | None = None  # [slots, choices]
-    observations: NDArray[Any]
+    observations: NDArray[np.generic]
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
-    final_observations: NDArray[Any]
+    final_observations: NDArray[np.generic]
 
     _owns_rows: bool = False  # `reset` and `step` set the rows themselves, truncations included
     _has_halves: bool = False  # `send` and `recv` are `_give` and `_take`, without `step`
@@ -298,7 +300,7 @@ class VectorEnv(Closing):
             self.agent_ids = self._within.agent_ids
         elif isinstance(observations, Mapping):
             self._note_agents(tuple(observations))
-        self.observations = result_rows(self, "observations", observations)
+        self.observations = self._observation_rows(observations)
         self.rewards = np.zeros(self.num_agents, dtype=np.float32)
         self.terminals = np.zeros(self.num_agents, dtype=np.bool_)
         self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
@@ -330,7 +332,7 @@ class VectorEnv(Closing):
             return actions
         return actions if isinstance(actions, Mapping) else self._by_agent(np.asarray(actions))
 
-    def _by_agent(self, rows: NDArray[Any]) -> Any:
+    def _by_agent(self, rows: NDArray[np.generic]) -> Any:
         """Return rows as {agent_id: rows of that agent}, views, where the envs use agent ids."""
         if self.agent_ids is None:
             return rows
@@ -345,9 +347,9 @@ class VectorEnv(Closing):
         if self._owns_rows:
             return self._batch_of(infos)
         before = self.observations
-        self.observations = result_rows(self, "observations", observations)
-        self.rewards = result_rows(self, "rewards", rewards)
-        ended = result_rows(self, "dones", dones)
+        self.observations = self._observation_rows(observations)
+        self.rewards = result_rows(self, "rewards", rewards, _REWARD)
+        ended = result_rows(self, "dones", dones, _FLAG)
         if self._derives_all():
             infos = infos_by_slot(self, infos)
             found = truncations_in(self.observations, ended, infos)
@@ -361,7 +363,11 @@ class VectorEnv(Closing):
         self._tracker.step(self.rewards, ended, self._acting)
         return self._batch_of(infos)
 
-    def _final_rows(self, inner: VectorEnv, before: NDArray[Any]) -> NDArray[Any]:
+    def _observation_rows(self, observations: Any) -> NDArray[np.generic]:
+        layout = self._observation_layout
+        return result_rows(self, "observations", observations, layout.dtype, layout.shape)
+
+    def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the last observations of episodes: the inner ones, unless those returned differ.
 
         Then they are the last ones returned before the end.
@@ -499,7 +505,7 @@ class BufferedVectorEnv(VectorEnv):
         given = self._take_seed(seed)
         return native.fresh_seed() >> (32 if is_python else 0) if given is None else given
 
-    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[Any]:
+    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[np.generic]:
         """Return `actions`, in any form of `action_rows`, as rows for `slots`.
 
         By default for those handed over last. The result may be the very array given.
@@ -543,9 +549,9 @@ class WrappedVectorEnv(VectorEnv):
         result: tuple[Any, Any, Any, Any] = self._wrapper.step(actions)
         return result
 
-    def _final_rows(self, inner: VectorEnv, before: NDArray[Any]) -> NDArray[Any]:
+    def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
         if "final_observations" in vars(self._wrapper):
-            rows: NDArray[Any] = self._wrapper.final_observations
+            rows: NDArray[np.generic] = self._wrapper.final_observations
             return rows
         return super()._final_rows(inner, before)
 

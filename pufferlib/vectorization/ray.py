@@ -237,7 +237,7 @@ class Answer(NamedTuple):
     """What an actor answers to a call: its value, and the rows where the call has changed them."""
 
     value: Any
-    rows: dict[str, NDArray[Any]] | None = None  # by the name of their array
+    rows: dict[str, NDArray[np.generic]] | None = None  # by the name of their array
 
 
 class Actor:
@@ -269,7 +269,7 @@ class Actor:
         self._service = ShardService(self._shard, self._returns, self._lengths)
         return about
 
-    def _rows(self) -> dict[str, NDArray[Any]]:
+    def _rows(self) -> dict[str, NDArray[np.generic]]:
         rows = {name: getattr(self._shard.buffers, name) for name in _SENT}
         if self._shard.buffers.action_masks is not None:
             rows["action_masks"] = self._shard.buffers.action_masks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.episodes import EpisodeStats, metrics_of
@@ -26,7 +27,9 @@ class ShardService:
     `returns` and `lengths` [slots] get the return and the length of each episode that ends.
     """
 
-    def __init__(self, shard: Shard, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def __init__(
+        self, shard: Shard, returns: NDArray[np.float64], lengths: NDArray[np.int64]
+    ) -> None:
         self.shard = shard
         self._returns, self._lengths = returns, lengths
         self._agent_ids: AgentIds = None  # as the parent knows them

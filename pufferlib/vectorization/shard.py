@@ -349,7 +349,7 @@ class _Nested:
             vecenv.reset(seed=native.env_seed(seed, first_env) % 2**32)
         self._take(vecenv.recv())
 
-    def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
+    def step(self, actions: NDArray[np.generic]) -> tuple[Any, ...]:
         self.vecenv.send(action_values(self._action_layout, actions))
         batch = self.vecenv.recv()
         self._take(batch)

@@ -78,7 +78,9 @@ class WorkerVectorEnv(BufferedVectorEnv):
         envs = map(partition.envs, self._everyone)
         self._worker_slots = [slice(each.start * agents, each.stop * agents) for each in envs]
 
-    def _share(self, rows: Buffers, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def _share(
+        self, rows: Buffers, returns: NDArray[np.float64], lengths: NDArray[np.int64]
+    ) -> None:
         """Use these rows, and the return and length of each slot's last episode."""
         self._attach(rows, self._description.observation_space, self._description.action_space)
         self._returns, self._lengths = returns, lengths

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space
 
+AgentId: TypeAlias = Hashable  # a key of the dicts of an env that uses dicts per agent
+AgentIds: TypeAlias = tuple[AgentId, ...] | None  # in slot order; None without such dicts
 _ROWS = tuple(field.name for field in dataclasses.fields(Buffers))
 
 
@@ -65,7 +67,7 @@ class PufferEnv:
     has_action_masks: bool = False
     is_native: bool = False  # implemented in C, and not checked by emulation
     render_mode: str | None = None
-    agent_ids: tuple[Any, ...] | None = None  # in slot order, where the env uses dicts per agent
+    agent_ids: AgentIds = None  # in slot order, where the env uses dicts per agent
 
     observation_space: Space
     action_space: Space

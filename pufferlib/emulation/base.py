@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
 from pufferlib.emulation.inspection import EnvTraits, describe, raised_text, undisturbed
-from pufferlib.env import PufferEnv
-from pufferlib.episodes import EpisodeStats, metrics_of
+from pufferlib.env import AgentIds, PufferEnv
+from pufferlib.episodes import EpisodeStats, Info, metrics_of
 from pufferlib.errors import EnvError, PufferError
 from pufferlib.spaces import (
     Space,
@@ -50,7 +50,7 @@ class Emulated(PufferEnv):
         observation_space: Space,
         action_space: Space,
         num_agents: int = 1,
-        agent_ids: tuple[Any, ...] | None = None,
+        agent_ids: AgentIds = None,
         index: int = 0,
         like: Emulated | None = None,
     ) -> None:
@@ -159,7 +159,7 @@ class Emulated(PufferEnv):
             return bool(value)
         raise self.broken("step", must(field, "True or False", value), slot)
 
-    def _info(self, method: str, info: Any, slot: int = 0) -> dict[str, Any]:
+    def _info(self, method: str, info: Any, slot: int = 0) -> Info:
         if isinstance(info, Mapping):
             return info if isinstance(info, dict) else dict(info)
         raise self.broken(method, must("info", "a dict", info), slot)

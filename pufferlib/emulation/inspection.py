@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import gymnasium
 import numpy as np
 
-from pufferlib.env import PufferEnv, Wrapper, defines
+from pufferlib.env import AgentId, PufferEnv, Wrapper, defines
 from pufferlib.errors import EnvError, UsageError, error_line, imported
 from pufferlib.spaces import Space, brief
 
@@ -38,7 +38,7 @@ class EnvTraits:
     close: Callable[[], Any] | None
     action_masks: Callable[[], Any] | None
     render_mode: str | None
-    possible_agents: tuple[Any, ...]
+    possible_agents: tuple[AgentId, ...]
 
 
 def inspect_env(env: Any) -> EnvTraits:
@@ -162,7 +162,7 @@ def zoo_spaces(traits: EnvTraits) -> tuple[Space, Space]:
     return shared[0], shared[1]
 
 
-def _zoo_space(traits: EnvTraits, field: str, id: Any) -> Space:
+def _zoo_space(traits: EnvTraits, field: str, id: AgentId) -> Space:
     given = getattr(traits.env, field, None)
     call = f"{field}({id!r})"
     try:

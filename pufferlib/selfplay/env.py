@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pufferlib.distributed.world import ALONE, SlotGenerator
-from pufferlib.episodes import RESERVED, EpisodeTracker, Infos, info_at
+from pufferlib.episodes import RESERVED, EpisodeTracker, Info, Infos, info_at
 from pufferlib.errors import UsageError
 from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.observations import policy_spaces
@@ -170,7 +170,7 @@ class SelfPlay(VectorEnv):
         episodes = self._tracker.step(self.rewards, ended, present[self._sides.own])
         infos = self._whole.infos
 
-        def build() -> dict[int, dict[str, Any]]:
+        def build() -> dict[int, Info]:
             rows = enumerate(self._sides.own.tolist())
             return {
                 slot: {

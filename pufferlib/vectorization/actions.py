@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib.env import AgentId, AgentIds
 from pufferlib.errors import UsageError, unknown_name
 from pufferlib.spaces import (
     ActionLayout,
@@ -16,9 +17,6 @@ from pufferlib.spaces import (
     flatten_action,
     rows_from_values,
 )
-
-# ids in the order of slots, where envs use dicts per agent
-AgentIds: TypeAlias = tuple[Any, ...] | None
 
 
 class Slots(NamedTuple):
@@ -79,7 +77,7 @@ def _has_agents(layout: ActionLayout, actions: Any, slots: Slots) -> bool:
 
 
 def _rows_by_agent(
-    layout: ActionLayout, actions: Mapping[Any, Any], slots: Slots
+    layout: ActionLayout, actions: Mapping[AgentId, Any], slots: Slots
 ) -> NDArray[np.generic]:
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
     for agent, id in enumerate(_known_agents(actions, slots)):
@@ -109,7 +107,7 @@ def _rows_by_env(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np
     return rows
 
 
-def _known_agents(actions: Mapping[Any, Any], slots: Slots) -> tuple[Any, ...]:
+def _known_agents(actions: Mapping[AgentId, Any], slots: Slots) -> tuple[AgentId, ...]:
     """Return the ids of all agents; raise for an id of `actions` that is not one of them."""
     assert slots.agent_ids is not None
     for id in actions:

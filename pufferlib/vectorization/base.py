@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.closing import Closing
-from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
+from pufferlib.env import AgentId, AgentIds
+from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, Infos
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
-from pufferlib.vectorization.actions import AgentIds, Slots, action_rows
+from pufferlib.vectorization.actions import Slots, action_rows
 from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.results import (
     first_observations,
@@ -42,7 +43,7 @@ class Batch(NamedTuple):
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     masks: NDArray[np.bool_]
-    infos: Sequence[dict[str, Any]]  # one for each row
+    infos: Sequence[Info]  # one for each row
 
 
 def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
@@ -314,7 +315,7 @@ class VectorEnv(Closing):
         """Note that new episodes have begun: `recv` or `step` is next."""
         self._ready, self._sent, self._received = True, False, False
 
-    def _note_agents(self, ids: tuple[Any, ...]) -> None:
+    def _note_agents(self, ids: tuple[AgentId, ...]) -> None:
         """Note the agent ids that a subclass's results have as keys."""
         self.agent_ids = self.agent_ids or ids
         if "agents_per_env" not in vars(self):  # neither set nor computed so far

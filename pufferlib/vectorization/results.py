@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib.env import AgentId
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import MisfitError, cast
 
@@ -40,7 +41,9 @@ def result_rows(
         raise EnvError(f"`{field}` of {type(env).__name__} {error}") from None
 
 
-def _rows_of_agents(env: VectorEnv, field: str, value: Mapping[Any, Any]) -> NDArray[np.generic]:
+def _rows_of_agents(
+    env: VectorEnv, field: str, value: Mapping[AgentId, Any]
+) -> NDArray[np.generic]:
     """Return {agent_id: rows} as rows of all slots.
 
     Where they are views of the observations of the env that `env` steps, the result is those.
@@ -123,7 +126,7 @@ class FirstRows(np.ndarray[Any, Any]):
         return np.asarray(self).__reduce__()
 
 
-class FirstRowsByAgent(dict[Any, Any]):
+class FirstRowsByAgent(dict[AgentId, Any]):
     """The dict {agent_id: rows} that `reset` returned."""
 
     def __iter__(self) -> Iterator[Any]:

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.episodes import EpisodeStats, metrics_of
-from pufferlib.vectorization.actions import AgentIds
+from pufferlib.env import AgentIds
+from pufferlib.episodes import EpisodeStats, Info, metrics_of
 from pufferlib.vectorization.shard import Shard
 
 
 class TurnReport(NamedTuple):
     """What a worker reports of its turn, besides the rows."""
 
-    infos: dict[int, dict[str, Any]]  # by slot within the worker; slots without one are missing
+    infos: dict[int, Info]  # by slot within the worker; slots without one are missing
     stats: EpisodeStats | None = None  # of envs that count their episodes themselves
     agent_ids: AgentIds = None  # after a reset, and where they have changed
 

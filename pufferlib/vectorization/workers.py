@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from pufferlib import native
 from pufferlib.buffers import Buffers
-from pufferlib.episodes import EpisodeStats, Finished, Infos
+from pufferlib.env import AgentIds
+from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.vectorization.actions import AgentIds
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv
 from pufferlib.vectorization.failures import LostWorkerError, OnLost
 from pufferlib.vectorization.service import TurnReport
@@ -92,7 +92,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     def _clear_turns(self) -> None:
         """Forget all turns, reports and statistics, as if no worker had run so far."""
-        self._reports: dict[int, dict[int, dict[str, Any]]] = {}  # infos by worker, then slot
+        self._reports: dict[int, dict[int, Info]] = {}  # infos by worker, then slot
         self._stats, self._counted = EpisodeStats(), EpisodeStats()
         self._running: list[int] = []  # workers with a turn
         self._idle: list[int] = []  # workers whose rows are ready, and not handed over yet
@@ -175,7 +175,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         reported = self._take_reports(self._batch_workers)
         seconds = time.perf_counter() - self._clock_started
 
-        def build() -> dict[int, dict[str, Any]]:
+        def build() -> dict[int, Info]:
             infos = dict(Finished(ended, returns, lengths, seconds))
             for slot, info in reported.items():
                 infos[slot] = {**infos.get(slot, {}), **info}
@@ -201,9 +201,9 @@ class WorkerVectorEnv(BufferedVectorEnv):
         parts = [self._worker_slots[worker] for worker in workers]
         return np.concatenate([np.arange(part.start, part.stop) for part in parts])
 
-    def _take_reports(self, workers: list[int]) -> dict[int, dict[str, Any]]:
+    def _take_reports(self, workers: list[int]) -> dict[int, Info]:
         """Return slot of the batch -> info that its env gave in its last step."""
-        out: dict[int, dict[str, Any]] = {}
+        out: dict[int, Info] = {}
         if self._reports:
             first = 0
             for worker in workers:

@@ -98,7 +98,7 @@ def metrics_of(info: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def info_at(infos: Any, slot: int) -> Mapping[str, Any]:
+def info_at(infos: Sequence[Info] | None, slot: int) -> Mapping[str, Any]:
     """Return the info of one slot; a user's vector env may return None, or fewer."""
     return infos[slot] if infos is not None and slot < len(infos) else {}
 

@@ -19,7 +19,7 @@ import pufferlib._core as _core
 from pufferlib.buffers import Buffers, allocate
 from pufferlib.config import parse_number
 from pufferlib.env import PufferEnv
-from pufferlib.episodes import EpisodeStats, Finished, Infos
+from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import NativeError, UsageError, quoted, unknown_choice, unknown_name
 from pufferlib.spaces import Space
 
@@ -321,7 +321,7 @@ class NativeEnv(PufferEnv):
         super().bind(buffers)
         self._vec.bind(buffers)
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
         self._vec.reset(fresh_seed() if seed is None else seed)
         return self.observations, [{} for _ in range(self.num_agents)]
 

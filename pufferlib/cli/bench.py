@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -108,7 +109,7 @@ def _bench_vec(workers: int, timed: dict[str, Any], as_json: bool) -> int:
     return 0
 
 
-def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
+def _report(title: str, values: Mapping[str, object], as_json: bool) -> int:
     if as_json:
         print(json.dumps(values))
     else:

@@ -152,7 +152,7 @@ class Emulated(PufferEnv):
             raise self.broken("step", what + self.cause_of_nan(slot), slot)
         return reward  # type: ignore[no-any-return]
 
-    def _flag(self, field: str, value: Any, slot: int | None = 0) -> bool:
+    def _flag(self, field: str, value: object, slot: int | None = 0) -> bool:
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
@@ -268,12 +268,12 @@ class Emulated(PufferEnv):
             raise EnvError(f"{self._place(field)}: {error}") from error
 
 
-def must(field: str, wanted: str, value: Any) -> str:
+def must(field: str, wanted: str, value: object) -> str:
     """Describe what a field must be, and what was given instead."""
     return f"`{field}` must be {wanted}, but got {describe(value)} ({type(value).__name__})."
 
 
-def must_return(wanted: str, result: Any) -> str:
+def must_return(wanted: str, result: object) -> str:
     """Describe how many parts a method must return, and how many were given."""
     given = f"{len(result)} parts" if isinstance(result, tuple | list) else describe(result)
     return f"must return {wanted}, but got {given}."

@@ -33,9 +33,9 @@ class EnvTraits:
     api: Api
     name: str  # of the class, for messages
     takes_seed: bool  # `reset(seed=...)` reaches the env through all wrappers
-    seed: Callable[[int], Any] | None  # gym before 0.26
+    seed: Callable[[int], object] | None  # gym before 0.26
     render: Callable[[], Any] | None
-    close: Callable[[], Any] | None
+    close: Callable[[], object] | None
     action_masks: Callable[[], Any] | None
     render_mode: str | None
     possible_agents: tuple[AgentId, ...]
@@ -205,12 +205,12 @@ def undisturbed() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def class_name(env: Any) -> str:
+def class_name(env: object) -> str:
     """Return the name of an env's class, or of a class itself."""
     return env.__name__ if isinstance(env, type) else type(env).__name__
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Return the name of a class or function, and of anything else a short repr."""
     return getattr(value, "__name__", None) or brief(value, 60)
 

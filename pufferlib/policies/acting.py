@@ -26,7 +26,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -34,10 +34,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from pufferlib.env import AgentIds
 from pufferlib.errors import UsageError
 from pufferlib.policies.distributions import (
     PolicyOutput,
@@ -91,7 +92,7 @@ class Actor:
         *,
         normalise: ObservationNorm | Callable[[Tensor], Tensor] | None = None,
         generator: torch.Generator | None = None,
-        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.policy, self.spaces, self.device = policy, spaces, device
         self.normalise, self.generator, self._autocast = normalise, generator, autocast
@@ -160,8 +161,8 @@ class Actor:
         observations: Any,
         state: RecurrentState,
         deterministic: bool,
-        action_masks: Any,
-        agent_ids: Sequence[Any] | None = None,
+        action_masks: ArrayLike | None,
+        agent_ids: AgentIds = None,
     ) -> tuple[NDArray[np.generic], RecurrentState]:
         """Act on observations in any form of an env; return actions and the next state."""
         layout, by_agent = self.spaces.observation, isinstance(observations, Mapping)
@@ -178,7 +179,7 @@ class Actor:
         actions = decision.env_actions.cpu().numpy()
         return (actions[0, ...] if is_single else actions), decision.state
 
-    def _action_masks(self, action_masks: Any, batch: int) -> Tensor | None:
+    def _action_masks(self, action_masks: ArrayLike | None, batch: int) -> Tensor | None:
         if action_masks is None:
             return None
         masks = np.asarray(action_masks, dtype=np.bool_)
@@ -382,7 +383,7 @@ def _call_of_type(policy_type: Any) -> _Call:
 
 
 @lru_cache(maxsize=256)
-def _takes_agent_ids(function: Any) -> bool:
+def _takes_agent_ids(function: Callable[..., object]) -> bool:
     return "agent_ids" in inspect.signature(function).parameters
 
 

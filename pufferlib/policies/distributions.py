@@ -56,7 +56,7 @@ class PolicyOutput(NamedTuple):
     steps: tuple[PolicyOutput, ...] = ()  # one for each of T steps, where those cannot be joined
 
 
-def policy_output(result: Any, batch: int, layout: ActionLayout) -> PolicyOutput:
+def policy_output(result: object, batch: int, layout: ActionLayout) -> PolicyOutput:
     """Return the result of `forward` as a PolicyOutput; a UsageError shows the shapes it has."""
     if isinstance(result, PolicyOutput):
         return result
@@ -190,7 +190,7 @@ def _gaussian(parts: Any, batch: int) -> tuple[Tensor, Tensor, tuple[Transform, 
     return None
 
 
-def _is_uncommon(parts: Any) -> bool:
+def _is_uncommon(parts: object) -> bool:
     """Return whether `parts` is a distribution that must be sampled by its own methods."""
     if not isinstance(parts, Distribution):
         return False
@@ -199,7 +199,7 @@ def _is_uncommon(parts: Any) -> bool:
     return bool(transforms) or not isinstance(base, common)
 
 
-def _unexpected(result: Any, layout: ActionLayout) -> UsageError:
+def _unexpected(result: object, layout: ActionLayout) -> UsageError:
     if layout.nvec and layout.num_continuous:
         wanted = (
             f"(logits, mean, std, value) with {sum(layout.nvec)} logits and "
@@ -215,7 +215,7 @@ def _unexpected(result: Any, layout: ActionLayout) -> UsageError:
     )
 
 
-def described(result: Any) -> str:
+def described(result: object) -> str:
     """Return shapes and types of the result of a policy, for an error message."""
     if isinstance(result, Tensor):
         return f"a tensor of shape {tuple(result.shape)}"

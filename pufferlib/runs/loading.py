@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from pufferlib import runs
@@ -97,7 +97,7 @@ class LoadedPolicy(nn.Module):
         observations: Any,
         state: RecurrentState = None,
         deterministic: bool = True,
-        action_masks: Any = None,
+        action_masks: ArrayLike | None = None,
     ) -> tuple[NDArray[np.generic], RecurrentState]:
         """Return actions and the next state, as `PuffeRL.predict` does for the same arguments.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ class TorchEngine(Engine):
             autocast=self._autocast,
         )
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _autocast(self) -> AbstractContextManager[object]:
         """Return the context in which the policy is called; log-probabilities stay outside."""
         if self.config.precision == "float32":
             return nullcontext()

@@ -10,10 +10,10 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pufferlib import native
 from pufferlib.buffers import Buffers
@@ -32,6 +32,9 @@ from pufferlib.vectorization.results import (
 )
 
 _REWARD, _FLAG = np.dtype(np.float32), np.dtype(np.bool_)
+
+
+StepResult: TypeAlias = tuple[Any, Any, Any, Any]  # observations, rewards, dones, infos
 
 
 class Batch(NamedTuple):
@@ -133,7 +136,7 @@ class VectorEnv(Closing):
         self.num_envs, self.agents_per_env = inner.num_envs, inner.agents_per_env
         self.masks = inner.masks
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "reset" in vars(cls):  # its author need not know what must follow a reset
             cls.reset = _noted(vars(cls)["reset"])  # type: ignore[method-assign]
@@ -219,7 +222,7 @@ class VectorEnv(Closing):
             raise NotImplementedError(f"{type(self).__name__} must define `reset`")
         return self._within.reset(seed)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+    def step(self, actions: Any) -> StepResult:
         """Step every env; return observations, rewards, dones (terminals | truncations), infos."""
         if self._within is None:
             raise NotImplementedError(f"{type(self).__name__} must define `step`")
@@ -419,7 +422,7 @@ class VectorEnv(Closing):
         """
         raise UsageError(f"{type(self).__name__} cannot restore a snapshot: its envs have none.")
 
-    def _state_rows(self, state: Any, env: int | None, above: int = -1) -> NDArray[np.uint8]:
+    def _state_rows(self, state: ArrayLike, env: int | None, above: int = -1) -> NDArray[np.uint8]:
         """Return `state` as rows for all envs, or as the one for `env`, longer than `above`."""
         rows = np.atleast_2d(np.asarray(state))
         wanted = self.num_envs + self.surplus_envs if env is None else 1
@@ -546,8 +549,8 @@ class WrappedVectorEnv(VectorEnv):
         self._note_reset(observations)
         return first_observations(observations)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        result: tuple[Any, Any, Any, Any] = self._wrapper.step(actions)
+    def step(self, actions: Any) -> StepResult:
+        result: StepResult = self._wrapper.step(actions)
         return result
 
     def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -557,7 +560,7 @@ class WrappedVectorEnv(VectorEnv):
         return super()._final_rows(inner, before)
 
 
-def check_vector_env(env: Any, name: str = "env") -> None:
+def check_vector_env(env: object, name: str = "env") -> None:
     """Raise UsageError, with the way to make one, unless `env` works like a VectorEnv."""
     if all(hasattr(env, name) for name in ("reset", "send", "recv", "num_agents")):
         return
@@ -566,7 +569,7 @@ def check_vector_env(env: Any, name: str = "env") -> None:
     raise UsageError(f"`{name}` must be a VectorEnv, but got {type(env).__name__}. Try {way}.")
 
 
-def _checked_seed(seed: Any) -> int:
+def _checked_seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise UsageError(f"`seed` must be a whole number >= 0, but got {seed!r}.")
     return int(seed) & (2**63 - 1)

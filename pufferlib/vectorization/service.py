@@ -65,7 +65,7 @@ class ShardService:
         has_news = given or stats is not None or ids is not None
         return TurnReport(given, stats, ids) if has_news else None, bool(finished)
 
-    def call(self, name: str, *arguments: Any) -> Any:
+    def call(self, name: str, *arguments: object) -> Any:
         """Run a call that is no step, between two turns."""
         shard = self.shard
         calls: dict[str, Callable[..., Any]] = {"reset": self.reset, "snapshot": shard.snapshot}

@@ -23,7 +23,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.env import AgentIds
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv, StepResult
 from pufferlib.vectorization.failures import LostWorkerError, OnLost
 from pufferlib.vectorization.service import TurnReport
 from pufferlib.vectorization.shard import EnvDescription, check_agent_ids
@@ -41,7 +41,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     mode: str  # "sync", or "async": batches of the workers that are ready
     restarts: int = 0  # workers replaced so far
-    _finalizer: weakref.finalize[Any, Any]  # ends the workers
+    _finalizer: weakref.finalize[..., object]  # ends the workers
 
     def _plan(self, units: list[range], num_workers: int, mode: str, restart: int) -> None:
         """Note which workers there will be; a backend calls this first."""
@@ -121,7 +121,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         self._next_workers()
         return self._by_agent(self.observations[self.slots])
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+    def step(self, actions: Any) -> StepResult:
         self._begin("step")
         self._give(actions, may_wait=True)
         batch = self._take()
@@ -340,7 +340,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         self._returns[slots], self._lengths[slots] = 0, 0
         self._reports.pop(worker, None)
 
-    def _ask(self, workers: list[int], call: str, *arguments: Any) -> dict[int, Any]:
+    def _ask(self, workers: list[int], call: str, *arguments: object) -> dict[int, Any]:
         """Call workers that have no turn; lost ones are replaced and called again."""
 
         def replace(error: LostWorkerError) -> None:
@@ -459,7 +459,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     @abstractmethod
     def _call(
-        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
+        self, workers: list[int], call: str, *arguments: object, on_lost: OnLost = None
     ) -> dict[int, Any]:
         """Run `ShardService.call` in workers without a turn and return their answers.
 

@@ -218,6 +218,12 @@ def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
+def space_of(env: Any, noun: str) -> Space | None:
+    """Return the "observation" or "action" space of one agent, as any library names it."""
+    space: Space | None = getattr(env, f"single_{noun}_space", None)
+    return getattr(env, f"{noun}_space", None) if space is None else space  # an empty one is false
+
+
 def defines(env: object, name: str) -> bool:
     """Return whether `env` or its class sets `name` itself, not through an alias."""
     set_by_class = inspect.getattr_static(type(env), name, None)

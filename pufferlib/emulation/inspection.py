@@ -60,8 +60,7 @@ def inspect_env(env: Any) -> EnvTraits:
     if api == "aec" and getattr(inner, "metadata", {}).get("is_parallelizable", False):
         conversions = imported("pettingzoo.utils.conversions", "pettingzoo", "PettingZoo")
         env, api = conversions.aec_to_parallel(env), "parallel"
-    unwrapped = getattr(env, "unwrapped", env)  # of our wrappers, then of Gymnasium's
-    unwrapped = getattr(unwrapped, "unwrapped", unwrapped)
+    unwrapped = unwrapped_of(unwrapped_of(env))  # of our wrappers, then of Gymnasium's
     return EnvTraits(
         env=env,
         unwrapped=unwrapped,
@@ -208,6 +207,16 @@ def undisturbed() -> Iterator[None]:
 def class_name(env: object) -> str:
     """Return the name of an env's class, or of a class itself."""
     return env.__name__ if isinstance(env, type) else type(env).__name__
+
+
+def unwrapped_of(env: Any) -> Any:
+    """Return the env inside all wrappers, which it may not have."""
+    return getattr(env, "unwrapped", env)
+
+
+def name_of(x: object) -> str:
+    """Return the name of a class or function, and that of the class of an env."""
+    return getattr(x, "__name__", None) or class_name(unwrapped_of(x))
 
 
 def describe(value: object) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.emulation.base import MASK_KEY
+from pufferlib.emulation.inspection import unwrapped_of
 from pufferlib.env import AgentId
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space, largest_space
@@ -48,7 +49,7 @@ class PadAgents:
 
     @property
     def unwrapped(self) -> Any:
-        return getattr(self.env, "unwrapped", self.env)
+        return unwrapped_of(self.env)
 
     def observation_space(self, agent: AgentId) -> Space:
         """Return the space that all agents share."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pufferlib.env import space_of
 from pufferlib.errors import UsageError
 from pufferlib.spaces import (
     ActionLayout,
@@ -35,18 +36,15 @@ class PolicySpaces(NamedTuple):
 
 def policy_spaces(env: Any) -> PolicySpaces:
     """Return the layouts of one agent of `env`, a single env or a vector env of any library."""
-    spaces: list[Any] = []
-    for noun in ("observation", "action"):
-        space = getattr(env, f"single_{noun}_space", None)  # not `or`: an empty space is false
-        spaces.append(getattr(env, f"{noun}_space", None) if space is None else space)
-    if any(space is None for space in spaces):
+    observation, action = space_of(env, "observation"), space_of(env, "action")
+    if observation is None or action is None:
         raise UsageError(
             "`env` must have `observation_space` and `action_space`, but got "
             f"{type(env).__name__}. Try what `pufferlib.make` returns."
         )
     # `agent_cycle`: the slots of SelfPlay are one side of each env, the two sides in turn
     num_agents = int(getattr(env, "agent_cycle", 0) or getattr(env, "agents_per_env", 1))
-    return PolicySpaces(observation_layout(spaces[0]), action_layout(spaces[1]), num_agents)
+    return PolicySpaces(observation_layout(observation), action_layout(action), num_agents)
 
 
 def unflatten_observations(flat: Observations, space: Space | ObservationLayout) -> Observations:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.closing import Closing
-from pufferlib.env import AgentId, AgentIds
+from pufferlib.env import AgentId, AgentIds, space_of
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, Infos
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
@@ -168,9 +168,7 @@ class VectorEnv(Closing):
 
     def _space(self, noun: str) -> Space:
         env = self._first_env()
-        space: Any = getattr(env, f"single_{noun}_space", None)
-        if space is None:  # not `or`: an empty space is false
-            space = getattr(env, f"{noun}_space", None)
+        space: Any = space_of(env, noun)
         if callable(space):  # a method of PettingZoo's envs
             space = space(env.possible_agents[0])
         if space is None:
@@ -310,8 +308,9 @@ class VectorEnv(Closing):
         self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
         self.final_observations = self.observations
         if self._within is not None and not self._derives_all():
-            for name in ("rewards", "terminals", "truncations", "final_observations"):
-                setattr(self, name, getattr(self._within, name))  # valid after a plain `step` too
+            inner = self._within  # its rows are valid after a plain `step` too
+            self.rewards, self.terminals = inner.rewards, inner.terminals
+            self.truncations, self.final_observations = inner.truncations, inner.final_observations
         self._tracker = EpisodeTracker(self.num_agents)
 
     def _start_over(self) -> None:

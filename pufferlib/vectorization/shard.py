@@ -359,8 +359,9 @@ class _Nested:
         if self._rebound:
             return
         rows = self._rows
-        for name in ("observations", "rewards", "terminals", "truncations", "masks"):
-            getattr(rows, name)[:] = getattr(batch, name)
+        rows.observations[:], rows.rewards[:] = batch.observations, batch.rewards
+        rows.terminals[:], rows.truncations[:] = batch.terminals, batch.truncations
+        rows.masks[:] = batch.masks
         if batch.truncations.any():
             rows.final_observations[:] = self.vecenv.final_observations
         if rows.action_masks is not None:

@@ -192,6 +192,22 @@ def sim_rate(name: str) -> float:
     return float(json.loads(done.stdout.splitlines()[-1])["sps"])
 
 
+def chosen_names(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, known: Iterable[str]
+) -> list[str]:
+    """Return the names given on the command line, all known ones by default."""
+    known = list(known)
+    for name in options.names:
+        if name not in known:
+            parser.error(f"no environment `{name}`; there are {', '.join(known)}")
+    return options.names or known
+
+
+def stored(path: Path) -> dict[str, Row]:
+    """Return the results that `store` wrote; empty without the file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def store(path: Path, results: dict[str, Row]) -> None:
     """Write the results atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,13 +259,8 @@ def main() -> int:
     import pufferlib
 
     known_names = [*pufferlib.list_envs(), *VARIANTS]
-    names = options.names or known_names
-    for name in names:
-        if name not in known_names:
-            parser.error(f"no environment `{name}`; there are {', '.join(known_names)}")
-    results: dict[str, Row] = {}
-    if options.results.exists():
-        results = json.loads(options.results.read_text(encoding="utf-8"))
+    names = chosen_names(parser, options, known_names)
+    results = stored(options.results)
     for name in names:
         entry, mark = results.get(name, {}), mark_of(name, options.perf)
         known = {

@@ -13,7 +13,6 @@ with `--again`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bars import cpu_model, say
-from learning import POLL_SECONDS, Row, read_log, settled, store
+from learning import POLL_SECONDS, Row, chosen_names, read_log, settled, store, stored
 
 RESULTS = Path(__file__).resolve().parent / "results" / "families.json"
 CURVE_POINTS = 60
@@ -147,13 +146,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also run seeds that have a result")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
-    names = options.names or list(BARS)
-    for name in names:
-        if name not in BARS:
-            parser.error(f"no environment `{name}` in the table; there are {', '.join(BARS)}")
-    results: dict[str, Row] = {}
-    if options.results.exists():
-        results = json.loads(options.results.read_text(encoding="utf-8"))
+    names = chosen_names(parser, options, BARS)
+    results = stored(options.results)
     for name in names:
         entry = results.setdefault(name, {"random": round(random_return(name), 3), "rows": []})
         for seed in range(1, options.seeds + 1):

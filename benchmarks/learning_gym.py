@@ -24,7 +24,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bars import cpu_model, say
-from learning import WINDOW_EPISODES, Mark, Row, read_log, settled, store, watch
+from learning import (
+    WINDOW_EPISODES,
+    Mark,
+    Row,
+    chosen_names,
+    read_log,
+    settled,
+    store,
+    stored,
+    watch,
+)
 
 RESULTS = Path(__file__).resolve().parent / "results" / "gym.json"
 EVAL_EPISODES = 50
@@ -141,13 +151,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--runs", type=Path, default=Path("runs/gym"), metavar="FOLDER")
     options = parser.parse_args()
-    names = options.names or list(BARS)
-    for name in names:
-        if name not in BARS:
-            parser.error(f"no environment `{name}` in the table; there are {', '.join(BARS)}")
-    results: dict[str, Row] = {}
-    if options.results.exists():
-        results = json.loads(options.results.read_text(encoding="utf-8"))
+    names = chosen_names(parser, options, BARS)
+    results = stored(options.results)
     for name in names:
         known = {
             row["seed"]: row

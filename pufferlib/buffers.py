@@ -22,14 +22,14 @@ class Buffers:
     the env may use them between two steps: the next step overwrites them.
     """
 
-    observations: NDArray[Any]  # [slots, *shape]; of the next episode where one has just ended
-    actions: NDArray[Any]  # [slots, *shape]
+    observations: NDArray[np.generic]  # [slots, *shape]; after an end, of the next episode
+    actions: NDArray[np.generic]  # [slots, *shape]
     rewards: NDArray[np.float32]  # [slots]
     terminals: NDArray[np.bool_]  # [slots]
     truncations: NDArray[np.bool_]  # [slots]
     masks: NDArray[np.bool_]  # [slots]; the slot carries real data
     action_masks: NDArray[np.bool_] | None  # [slots, mask_width]; the choice is allowed
-    final_observations: NDArray[Any]  # [slots, *shape]; valid where `truncations`
+    final_observations: NDArray[np.generic]  # [slots, *shape]; valid where `truncations`
 
     @property
     def num_slots(self) -> int:
@@ -91,12 +91,12 @@ def num_bytes(
 
 def _places(
     num_slots: int, observation_space: Space, action_space: Space, action_masks: bool
-) -> tuple[dict[str, tuple[tuple[int, ...], np.dtype[Any], int]], int]:
+) -> tuple[dict[str, tuple[tuple[int, ...], np.dtype[np.generic], int]], int]:
     """Return shape and dtype of one row of each array and its offset, and the bytes of all."""
     if num_slots < 1:
         raise UsageError(f"`num_slots` must be at least 1, but got {num_slots}.")
     observation, action = observation_layout(observation_space), action_layout(action_space)
-    rows: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+    rows: dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]] = {
         "observations": (observation.shape, observation.dtype),
         "actions": (action.shape, action.dtype),
         "rewards": ((), np.dtype(np.float32)),

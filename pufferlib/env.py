@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space
 
+AgentId: TypeAlias = Hashable  # a key of the dicts of an env that uses dicts per agent
+AgentIds: TypeAlias = tuple[AgentId, ...] | None  # in slot order; None without such dicts
 _ROWS = tuple(field.name for field in dataclasses.fields(Buffers))
 
 
@@ -65,20 +67,20 @@ class PufferEnv:
     has_action_masks: bool = False
     is_native: bool = False  # implemented in C, and not checked by emulation
     render_mode: str | None = None
-    agent_ids: tuple[Any, ...] | None = None  # in slot order, where the env uses dicts per agent
+    agent_ids: AgentIds = None  # in slot order, where the env uses dicts per agent
 
     observation_space: Space
     action_space: Space
     single_observation_space: Space
     single_action_space: Space
-    observations: NDArray[Any]
-    actions: NDArray[Any]
+    observations: NDArray[np.generic]
+    actions: NDArray[np.generic]
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     masks: NDArray[np.bool_]
     action_masks: NDArray[np.bool_] | None
-    final_observations: NDArray[Any]
+    final_observations: NDArray[np.generic]
 
     make_space = staticmethod(spaces.make_space)
     make_discrete = staticmethod(spaces.make_discrete)
@@ -214,6 +216,12 @@ def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
         return self._note_reset(observations) if is_last else observations
 
     return noted
+
+
+def space_of(env: Any, noun: str) -> Space | None:
+    """Return the "observation" or "action" space of one agent, as any library names it."""
+    space: Space | None = getattr(env, f"single_{noun}_space", None)
+    return getattr(env, f"{noun}_space", None) if space is None else space  # an empty one is false
 
 
 def defines(env: object, name: str) -> bool:

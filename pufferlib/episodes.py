@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Info: TypeAlias = dict[str, Any]  # as in Gymnasium: what an env reports besides its results
 WINDOW = 100  # episodes over which the numbers of a run are averaged
 STANDINGS = ("elo", "pool_size", "restarts")  # the last value counts, not a mean over episodes
 # names with a fixed meaning in `drain_metrics`
@@ -97,7 +98,7 @@ def metrics_of(info: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def info_at(infos: Any, slot: int) -> Mapping[str, Any]:
+def info_at(infos: Sequence[Info] | None, slot: int) -> Mapping[str, Any]:
     """Return the info of one slot; a user's vector env may return None, or fewer."""
     return infos[slot] if infos is not None and slot < len(infos) else {}
 
@@ -126,7 +127,7 @@ class EpisodeWindow:
         return sum(rollout["episodes"] for rollout in self.rollouts)
 
     def note_ends(
-        self, slots: NDArray[Any], ended: NDArray[np.bool_], present: NDArray[np.bool_]
+        self, slots: NDArray[np.int64], ended: NDArray[np.bool_], present: NDArray[np.bool_]
     ) -> bool:
         """Note the slots in whose segments an episode ended; return whether all slots had one.
 
@@ -156,7 +157,7 @@ class EpisodeWindow:
         return {name: means[name] for name in means if name != "episodes"} | standings
 
 
-class Infos(Sequence[dict[str, Any]]):
+class Infos(Sequence[Info]):
     """A list of dicts, one for each slot, built on first access.
 
     Most loops never read infos, so their values stay in arrays until then. A vector env calls
@@ -166,11 +167,11 @@ class Infos(Sequence[dict[str, Any]]):
 
     __slots__ = ("__weakref__", "_build", "_dicts", "_given", "_length")
 
-    def __init__(self, length: int, build: Callable[[], Mapping[int, dict[str, Any]]]) -> None:
+    def __init__(self, length: int, build: Callable[[], Mapping[int, Info]]) -> None:
         self._length = length
-        self._build: Callable[[], Mapping[int, dict[str, Any]]] | None = build
-        self._given: Mapping[int, dict[str, Any]] = {}
-        self._dicts: list[dict[str, Any]] | None = None
+        self._build: Callable[[], Mapping[int, Info]] | None = build
+        self._given: Mapping[int, Info] = {}
+        self._dicts: list[Info] | None = None
 
     def detach(self) -> None:
         """Copy the infos out of the arrays, unless that has happened already."""
@@ -178,7 +179,7 @@ class Infos(Sequence[dict[str, Any]]):
             self._given = self._build()
             self._build = None
 
-    def settle(self) -> list[dict[str, Any]]:
+    def settle(self) -> list[Info]:
         """Build the dicts if that has not happened yet, and return them."""
         if self._dicts is None:
             self.detach()
@@ -188,13 +189,13 @@ class Infos(Sequence[dict[str, Any]]):
         return self._dicts
 
     @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> Info: ...
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, index: slice) -> list[Info]: ...
+    def __getitem__(self, index: int | slice) -> Info | list[Info]:
         return self.settle()[index]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Info]:
         return iter(self.settle())
 
     def __len__(self) -> int:
@@ -209,7 +210,7 @@ class Infos(Sequence[dict[str, Any]]):
         return repr(self.settle())
 
 
-class Finished(Mapping[int, dict[str, Any]]):
+class Finished(Mapping[int, Info]):
     """Slot -> {"episode": {r, l, t}} for the slots whose episode ended in this step.
 
     Each also has a number for each of `names`, from `metrics` [slots, names]. The numbers are
@@ -219,11 +220,11 @@ class Finished(Mapping[int, dict[str, Any]]):
     def __init__(
         self,
         ended: NDArray[np.bool_],
-        returns: NDArray[Any],
-        lengths: NDArray[Any],
+        returns: NDArray[np.generic],
+        lengths: NDArray[np.generic],
         seconds: float,
         names: Sequence[str] = (),
-        metrics: NDArray[Any] | None = None,
+        metrics: NDArray[np.generic] | None = None,
     ) -> None:
         self._slots = np.flatnonzero(ended)
         self.returns, self.lengths = returns[self._slots], lengths[self._slots]
@@ -231,7 +232,7 @@ class Finished(Mapping[int, dict[str, Any]]):
         self._metrics = np.zeros((len(self), 0)) if metrics is None else metrics[self._slots]
 
     @cached_property
-    def _infos(self) -> dict[int, dict[str, Any]]:
+    def _infos(self) -> dict[int, Info]:
         columns = (self._slots, self.returns, self.lengths, self._metrics)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return {
@@ -240,7 +241,7 @@ class Finished(Mapping[int, dict[str, Any]]):
             for slot, total, length, metrics in rows
         }
 
-    def __getitem__(self, slot: int) -> dict[str, Any]:
+    def __getitem__(self, slot: int) -> Info:
         return self._infos[slot]
 
     def __iter__(self) -> Iterator[int]:
@@ -269,14 +270,14 @@ class EpisodeTracker:
         self._started = time.perf_counter()
 
     def step(
-        self, rewards: NDArray[Any], ended: NDArray[Any], masks: NDArray[Any]
-    ) -> Mapping[int, dict[str, Any]]:
+        self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], masks: NDArray[np.bool_]
+    ) -> Mapping[int, Info]:
         """Add one step of every slot whose mask is set; close episodes where `ended`."""
         self.returns += rewards
         self.lengths += masks
         return self.close(ended)
 
-    def close(self, ended: NDArray[Any]) -> Mapping[int, dict[str, Any]]:
+    def close(self, ended: NDArray[np.bool_]) -> Mapping[int, Info]:
         """Close episodes where `ended`, and return slot -> info of them."""
         if not ended.any():
             return {}

@@ -11,7 +11,7 @@ import importlib
 import os
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from types import ModuleType
 
 
 class PufferError(Exception):
@@ -103,7 +103,7 @@ def _printable(text: str, limit: int) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in cut)
 
 
-def imported(module: str, extra: str, title: str) -> Any:
+def imported(module: str, extra: str, title: str) -> ModuleType:
     """Import a package that only some users have; a MissingExtraError names its extra."""
     try:
         return importlib.import_module(module)

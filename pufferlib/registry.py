@@ -15,6 +15,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted, unknown_name
@@ -216,7 +217,7 @@ def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
 # ---- Families, and envs of installed packages ----------------------------------------------------
 
 
-def _family(name: str) -> Any:
+def _family(name: str) -> ModuleType:
     """Import the module of a family."""
     return importlib.import_module(FAMILIES[name].module)
 

@@ -181,19 +181,19 @@ def test_the_check_finds_writes_past_a_row_of_a_compiled_env(core: Path) -> None
     code, said = build(core, ["sound", "wide", "crowd"], target="_core")
     assert code == 0, said
     (module,) = (core / "build").glob("_core*.so")
-    told = {}
+    reported = {}
     for name in ("sound", "wide", "crowd"):
         command = [sys.executable, "-c", WITH_CORE, str(module), "check", name, "--env.agents", "3"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        told[name] = (ran.returncode, ran.stdout.splitlines()[0])
+        reported[name] = (ran.returncode, ran.stdout.splitlines()[0])
 
-    assert told["sound"] == (0, "sound: ok, 0 errors, 0 warnings, 0 notes")
-    assert told["wide"] == (
+    assert reported["sound"] == (0, "sound: ok, 0 errors, 0 warnings, 0 notes")
+    assert reported["wide"] == (
         1,
         "error: wide, `reset`: must write only the 12 bytes of agent 0's row of `observations`, "
         "but wrote 4 bytes past it.",
     )
-    assert told["crowd"] == (
+    assert reported["crowd"] == (
         1,
         "error: crowd, `step`: must write only the 4 bytes of agent 2's row of `rewards`, "
         "but wrote 4 bytes past it.",

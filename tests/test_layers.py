@@ -1,4 +1,4 @@
-"""Who imports whom, read off the syntax tree: each layer knows only those below it."""
+"""Imports, read from the syntax tree: each layer imports only from those below it."""
 
 from __future__ import annotations
 

@@ -219,20 +219,20 @@ def test_a_single_env_plays_like_one_of_a_vector() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         actions = rng.integers(0, 4, env.num_agents, dtype=np.int32)
-        observations, rewards, terminals, _, told = env.step(actions)
+        observations, rewards, terminals, _, reported = env.step(actions)
         vec.step(actions)
         assert (observations == vec.buffers.observations).all()
         assert (rewards == vec.buffers.rewards).all()
-        assert [bool(info) for info in told] == terminals.tolist()
+        assert [bool(info) for info in reported] == terminals.tolist()
     assert env.drain() == vec.drain()
 
 
 def test_a_creator_makes_single_envs() -> None:
     env = NativeCreator("cartpole")(max_steps=5)
     assert env.num_agents == 1
-    observations, told = env.reset(seed=0)
+    observations, reported = env.reset(seed=0)
     assert observations.shape == (1, 4)
-    assert told == [{}]
+    assert reported == [{}]
     picture = env.render()
     assert picture.ndim == 3
     env.close()

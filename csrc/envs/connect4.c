@@ -2,8 +2,8 @@
 //
 // An agent observes the 42 cells row by row from the top, own stones +1, the other side's -1, empty
 // 0, and chooses a column. Full columns are masked; a stone for a full column goes into the next
-// open column to the right, cyclically. A coin decides who begins. Win +1, loss -1, draw 0; score
-// is that sum, perf is 1, 0 or 0.5.
+// open column to the right, cyclically. Either side begins at random. Win +1, loss -1, draw 0;
+// score is that sum, perf is 1, 0 or 0.5.
 //
 // opponent = scripted, random: one agent; a step is its move and the answer.
 // opponent = self: two agents; a step is one move. The waiting agent stays present: its mask allows

@@ -4,7 +4,7 @@
 // reward, cannot learn it.
 //
 // Each step every agent gets a new light, on or off. Agent 0 observes +0.5 or -0.5, agent 1 +1 or
-// -1, so that a shared policy can tell them apart. Action 1 answers on, 0 off. Episodes are
+// -1, so that a shared policy can distinguish them. Action 1 answers on, 0 off. Episodes are
 // truncated at max_steps, which is not observed.
 #include "puf_env.h"
 

@@ -6,8 +6,7 @@
 // 2. Heads move. A head dies in a wall and in any body (a cell that a tail has just left is free).
 //    Heads that enter the same cell all die, and food in that cell stays.
 // 3. A head on food makes its snake one cell longer, from the next tick on, up to `max_length`.
-// 4. Dead snakes leave the board, or become food with `leave_corpse`. Their own episode ends, and
-// they
+// 4. Dead snakes leave the board, or become food with `leave_corpse`. Their episode ends, and they
 //    restart at once on a random empty cell. A snake that finds no empty cell waits, masked out.
 //    Then food is placed on random empty cells until there is `num_food` again.
 // A new snake occupies one cell and unfolds to its length as it moves.

@@ -30,7 +30,7 @@ def to_gymnasium(
     return GymnasiumVectorEnv(vecenv, statistics, render_mode)
 
 
-class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
+class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic]]):
     """A vector env for Gymnasium; `vecenv` is the adapted one.
 
     The observation of a slot that has ended is the first of its next episode, and its last one is
@@ -72,7 +72,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[Any]]):
 
     def step(
         self, actions: Any
-    ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], NDArray[np.generic], dict[str, Any]]:
         """Step every env with its row of `actions`."""
         self._driver.send(actions)
         batch = self._driver.recv()

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from pufferlib.adapters.driver import FRAMES_PER_SECOND, RENDER_MODE, VectorDriver, one_env
 from pufferlib.emulation import MASK_KEY, Emulated
+from pufferlib.env import AgentId
+from pufferlib.episodes import Info
 from pufferlib.errors import UsageError, imported, unknown_name
 from pufferlib.spaces import Space, flatten_action
 from pufferlib.vectorization import Batch, VectorEnv
@@ -54,8 +56,8 @@ class _ParallelMethods:
         self._observation_spaces = [copy.deepcopy(self._driver.observation_space) for _ in slots]
         self._action_spaces = [copy.deepcopy(self._driver.action_space) for _ in slots]
         self._learn_ids()
-        self.agents: list[Any] = []
-        self._gone: set[Any] = set()  # agents that have ended, until reset
+        self.agents: list[AgentId] = []
+        self._gone: set[AgentId] = set()  # agents that have ended, until reset
         self._next: Batch | None = None  # has the first observations of the next episode
 
     def _learn_ids(self) -> None:
@@ -78,29 +80,29 @@ class _ParallelMethods:
         self._slot_of = {id: slot for slot, id in enumerate(known)}
 
     @property
-    def observation_spaces(self) -> dict[Any, Space]:
+    def observation_spaces(self) -> dict[AgentId, Space]:
         return dict(zip(self.possible_agents, self._observation_spaces, strict=True))
 
     @property
-    def action_spaces(self) -> dict[Any, Space]:
+    def action_spaces(self) -> dict[AgentId, Space]:
         return dict(zip(self.possible_agents, self._action_spaces, strict=True))
 
-    def observation_space(self, agent: Any) -> Space:
+    def observation_space(self, agent: AgentId) -> Space:
         """Return the observation space of one agent, the same object each time."""
         return self._observation_spaces[self._slot(agent)]
 
-    def action_space(self, agent: Any) -> Space:
+    def action_space(self, agent: AgentId) -> Space:
         """Return the action space of one agent, the same object each time."""
         return self._action_spaces[self._slot(agent)]
 
-    def _slot(self, agent: Any) -> int:
+    def _slot(self, agent: AgentId) -> int:
         if agent not in self._slot_of:
             raise unknown_name("agent", str(agent), map(str, self.possible_agents))
         return self._slot_of[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+    ) -> tuple[dict[AgentId, Any], dict[AgentId, Info]]:
         """Start an episode of all agents. There are no `options`."""
         batch = self._next if seed is None else None
         if batch is None:
@@ -117,7 +119,7 @@ class _ParallelMethods:
             infos[id] = {} if masks is None else {MASK_KEY: masks[slot]}
         return observations, infos
 
-    def step(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
+    def step(self, actions: Mapping[AgentId, Any]) -> tuple[dict[AgentId, Any], ...]:
         """Step all agents at once; `actions` has one for each of `agents`."""
         if not self.agents:
             return {}, {}, {}, {}, {}
@@ -151,7 +153,7 @@ class _ParallelMethods:
         finished = self._gone | {id for id in self.agents if ended[self._slot_of[id]]}
         return any(batch.masks[self._slot_of[id]] for id in finished)
 
-    def _action_rows(self, actions: Mapping[Any, Any]) -> NDArray[Any]:
+    def _action_rows(self, actions: Mapping[AgentId, Any]) -> NDArray[np.generic]:
         layout = self._driver.action_layout
         rows = np.zeros((self._driver.num_slots, *layout.shape), dtype=layout.dtype)
         for id in actions:
@@ -164,7 +166,7 @@ class _ParallelMethods:
 
     def _step_dicts(
         self, batch: Batch, ended: NDArray[np.bool_], is_over: bool
-    ) -> tuple[dict[Any, Any], ...]:
+    ) -> tuple[dict[AgentId, Any], ...]:
         """Return the five dicts of a step."""
         finals, masks = self.vecenv.final_observations, self._driver.action_masks()
         observations, rewards, terminated, truncated, infos = {}, {}, {}, {}, {}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pufferlib.adapters.driver import RENDER_MODE, VectorDriver
 from pufferlib.emulation import Emulated
+from pufferlib.episodes import Info
 from pufferlib.errors import UsageError, imported
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class _Sb3Methods:
 
     num_envs: int
     render_mode: str | None
-    reset_infos: list[dict[str, Any]]
+    reset_infos: list[Info]
     _seeds: list[int | None]
 
     def __init__(self, vecenv: Any) -> None:
@@ -54,7 +55,9 @@ class _Sb3Methods:
         """Send one action for each slot."""
         self._driver.send(actions)
 
-    def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
+    def step_wait(
+        self,
+    ) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], list[Info]]:
         """Return observations, rewards, dones and infos of the step in progress."""
         batch = self._driver.recv()
         dones = batch.terminals | batch.truncations

@@ -50,7 +50,7 @@ class Report(NamedTuple):
     best: Trial
     why: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values that JSON can hold."""
         out = self._asdict() | {"cost": self.cost._asdict(), "memory": self.memory._asdict()}
         out["trials"] = [_trial_dict(trial) for trial in self.trials]
@@ -58,7 +58,7 @@ class Report(NamedTuple):
         return out
 
 
-def _trial_dict(trial: Trial) -> dict[str, Any]:
+def _trial_dict(trial: Trial) -> dict[str, object]:
     return {**trial._asdict(), "layout": trial.layout.settings()}
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -100,7 +100,7 @@ class VecResult(NamedTuple):
     uneven: UnevenResult
     idle_cpu: float  # share of a core that a waiting worker uses
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values that JSON can hold."""
         out = self._asdict()
         out["uneven"] = self.uneven._asdict()

@@ -22,7 +22,7 @@ from pufferlib.checks.guards import Guards
 from pufferlib.checks.play import PlayCheck
 from pufferlib.checks.report import Findings, Report
 from pufferlib.checks.steps import StepCheck
-from pufferlib.emulation import AgentDicts, SingleAgent, create, creator_of, undisturbed
+from pufferlib.emulation import AgentDicts, SingleAgent, create, creator_of, name_of, undisturbed
 from pufferlib.env import PufferEnv
 from pufferlib.errors import UsageError, error_line
 from pufferlib.native import NativeCreator, NativeEnv
@@ -70,7 +70,7 @@ def _source(env: Any, kwargs: dict[str, Any]) -> tuple[str, Callable[[], Any], b
         make_one.__name__ = spec.id.rpartition(":")[2]
         return make_one.__name__, make_one, False
     is_given = not isinstance(env, type) and hasattr(env, "step")
-    name = getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
+    name = name_of(env)
     if kwargs and not is_given and callable(env):
         registry.check_settings(registry.EnvSpec(name, env), kwargs)
     return name, creator_of(env, **kwargs), is_given

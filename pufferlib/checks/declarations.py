@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ def check_picture(env: PufferEnv, findings: Findings) -> None:
         findings.add("warning", "render", what)
 
 
-def check_copies(env: Any, findings: Findings) -> None:
+def check_copies(env: object, findings: Findings) -> None:
     """Note an env that cannot be copied or pickled."""
     for method, call, hint in (
         ("deepcopy", copy.deepcopy, "more than one must come from a class or factory"),

@@ -43,7 +43,7 @@ class Guards:
 class _Guarded:
     """One array between guard bytes, with its rows apart or side by side."""
 
-    def __init__(self, array: NDArray[Any], apart: bool) -> None:
+    def __init__(self, array: NDArray[np.generic], apart: bool) -> None:
         self._row = array[0].nbytes
         gap = -(-min(self._row, _MAX_GAP) // ALIGNMENT) * ALIGNMENT
         self._stride = self._row + (gap if apart else 0)
@@ -51,7 +51,7 @@ class _Guarded:
         memory = np.full(size + ALIGNMENT, _PATTERN, dtype=np.uint8)
         self._memory = memory[-memory.ctypes.data % ALIGNMENT :][:size]
         self._starts = gap + self._stride * np.arange(len(array))  # of the rows
-        self.array: NDArray[Any] = np.ndarray(
+        self.array: NDArray[np.generic] = np.ndarray(
             array.shape,
             array.dtype,
             buffer=self._memory,

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import random
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,10 +167,10 @@ class PlayCheck:
                     return
 
 
-def _digest(array: NDArray[Any] | None) -> bytes:
+def _digest(array: NDArray[np.generic] | None) -> bytes:
     return b"" if array is None else hashlib.blake2b(array.tobytes(), digest_size=16).digest()
 
 
-def _global_state() -> tuple[Any, ...]:
+def _global_state() -> tuple[object, ...]:
     """Return the state of the generators that all envs of a process share."""
     return random.getstate(), pickle.dumps(np.random.get_state())

@@ -91,7 +91,7 @@ class Findings:
             (level, topic or text.partition(", but got")[0]), Finding(level, text)
         )
 
-    def attempt(self, call: Callable[..., Any], *args: Any) -> tuple[Any, bool]:
+    def attempt(self, call: Callable[..., Any], *args: object) -> tuple[Any, bool]:
         """Return what `call` returns, and whether it succeeded; a PufferError becomes a finding."""
         try:
             return call(*args), True

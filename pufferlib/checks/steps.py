@@ -96,7 +96,7 @@ class StepCheck:
         self._keep(result[0] if has_parts else None)
         return result
 
-    def _keep(self, observation: Any) -> None:
+    def _keep(self, observation: object) -> None:
         self._returned, self._returned_copy = observation, copy.deepcopy(observation)
 
     def _check_observations(self, method: str) -> None:
@@ -169,7 +169,7 @@ def check_observations(
     return True
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: Any) -> bool:
     """Return whether two trees of arrays are equal; nan equals nan."""
     if isinstance(one, np.ndarray):
         return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -71,7 +72,7 @@ def _engines(words: str) -> list[str]:
 
 def _bench_vec(workers: int, timed: dict[str, Any], as_json: bool) -> int:
     from pufferlib.bench import bench_vec
-    from pufferlib.dashboard.formatting import format_count
+    from pufferlib.dashboard import format_count
 
     with progress("puffer bench vec") as show:
         result = bench_vec(workers=workers, on_progress=show, **timed)
@@ -108,7 +109,7 @@ def _bench_vec(workers: int, timed: dict[str, Any], as_json: bool) -> int:
     return 0
 
 
-def _report(title: str, values: dict[str, Any], as_json: bool) -> int:
+def _report(title: str, values: Mapping[str, object], as_json: bool) -> int:
     if as_json:
         print(json.dumps(values))
     else:

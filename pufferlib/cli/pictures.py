@@ -5,12 +5,17 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pufferlib.errors import UsageError, imported
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL.Image import Image
 
-def write_png(path: Path, picture: Any) -> None:
+
+def write_png(path: Path, picture: NDArray[np.uint8]) -> None:
     """Write [height, width, 3] bytes as a PNG: filter 0, one compressed block."""
     height, width, _ = picture.shape
     raw = b"".join(b"\0" + row.tobytes() for row in picture)
@@ -32,9 +37,9 @@ class Film:
 
     def __init__(self, path: str) -> None:
         self._path, self._image = path, imported("PIL.Image", "plot", "Pillow for `--gif`")
-        self._frames: list[Any] = []
+        self._frames: list[Image] = []
 
-    def add(self, picture: Any) -> None:
+    def add(self, picture: NDArray[np.uint8]) -> None:
         """Add a picture, [height, width, 3] bytes; after 600 they are dropped."""
         if len(self._frames) < 600:
             self._frames.append(self._image.fromarray(picture))

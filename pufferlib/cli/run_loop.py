@@ -22,6 +22,7 @@ from pufferlib.errors import CheckpointError, one_line
 from pufferlib.runs import LOG, Run
 
 if TYPE_CHECKING:
+    from pufferlib.distributed.world import World
     from pufferlib.loggers import RunLogger
     from pufferlib.training.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
@@ -156,8 +157,8 @@ def run_loop(trainer: PuffeRL, run: Run) -> int:
         if trainer.world.is_first:
             trainer.dashboard.note(_STOPPING)
 
-    with _stop_requests(announce_stop) as requested:
-        while not trainer.done and not trainer.world.most(requested()):
+    with _stop_requests(trainer.world, announce_stop) as requested:
+        while not trainer.done and not requested():
             trainer.evaluate()
             trainer.train()
             log = trainer.mean_and_log()
@@ -169,19 +170,23 @@ def run_loop(trainer: PuffeRL, run: Run) -> int:
                     warnings.warn(f"{error}. The run continues.", RuntimeWarning, stacklevel=1)
         if trainer.world.most(saved != trainer.iteration):  # all processes take part, or none
             run.save(trainer, log, trainer.is_settled)
-        return trainer.world.most(requested())
+        return requested()
 
 
 @contextmanager
-def _stop_requests(on_request: Callable[[], None]) -> Iterator[Callable[[], int]]:
+def _stop_requests(world: World, on_request: Callable[[], None]) -> Iterator[Callable[[], int]]:
     """Turn the first Ctrl-C, SIGTERM or SIGHUP into a request; yield a function that returns it.
 
     A run must end between two iterations to be resumed bit for bit. The function returns the number
-    of the signal, 0 before one arrives; then `on_request` is called. The second signal stops at
+    of the signal, 0 before one arrives; then `on_request` is called. With several processes all of
+    them must call it, and it returns a signal that any of them received. The second signal stops at
     once. Signals that the process ignores, as background jobs do Ctrl-C, or handles otherwise stay
     as they are.
     """
     received: list[int] = []
+
+    def own_request() -> int:
+        return received[0] if received else 0
 
     def handle(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
@@ -198,7 +203,7 @@ def _stop_requests(on_request: Callable[[], None]) -> Iterator[Callable[[], int]
     for signum in ours:
         signal.signal(signum, handle)
     try:
-        yield lambda: received[0] if received else 0
+        yield own_request if world.size == 1 else lambda: world.most(own_request())
     finally:
         for signum, default in ours.items():
             signal.signal(signum, default)

@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-from pufferlib.dashboard.formatting import format_percent
+from pufferlib.dashboard.record import format_percent
 
 MARK = "><{{{o>"
 

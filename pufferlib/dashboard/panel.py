@@ -32,13 +32,14 @@ from pufferlib.dashboard.drawing import (
     top_border,
     value_line,
 )
-from pufferlib.dashboard.formatting import (
+from pufferlib.dashboard.record import (
+    HEADLINES,
+    Record,
     format_count,
     format_duration,
     format_memory,
     format_value,
 )
-from pufferlib.dashboard.record import HEADLINES, Record
 
 MAX_WIDTH = 120  # wider lines are harder to read
 

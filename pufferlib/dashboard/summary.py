@@ -19,9 +19,15 @@ from pufferlib.dashboard.drawing import (
     draw_curve,
     round_ticks,
 )
-from pufferlib.dashboard.formatting import format_count, format_duration, format_value
 from pufferlib.dashboard.panel import MAX_WIDTH
-from pufferlib.dashboard.record import CURVES, History, Record
+from pufferlib.dashboard.record import (
+    CURVES,
+    History,
+    Record,
+    format_count,
+    format_duration,
+    format_value,
+)
 
 
 def draw_summary(

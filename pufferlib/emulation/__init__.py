@@ -12,7 +12,7 @@ from pufferlib.emulation.agent_dicts import ALL_AGENTS, AgentDicts, Parallel
 from pufferlib.emulation.base import MASK_KEY, Emulated
 from pufferlib.emulation.creation import adapt, call_creator, create, creator_of, env_seed
 from pufferlib.emulation.in_place import InPlace
-from pufferlib.emulation.inspection import undisturbed
+from pufferlib.emulation.inspection import name_of, undisturbed
 from pufferlib.emulation.padding import PadAgents
 from pufferlib.emulation.single_agent import Gymnasium, SingleAgent, env_loop
 
@@ -33,5 +33,6 @@ __all__ = [
     "creator_of",
     "env_loop",
     "env_seed",
+    "name_of",
     "undisturbed",
 ]

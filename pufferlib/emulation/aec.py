@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.emulation.base import Emulated, must
 from pufferlib.emulation.inspection import EnvTraits, zoo_spaces
+from pufferlib.env import AgentId
+from pufferlib.episodes import Info
 
 
 class Aec(Emulated):
@@ -32,7 +35,7 @@ class Aec(Emulated):
         self._reset_env(0)
         return list(self.env.infos.values())
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
         self._reset_env(seed)
         self.masks[:] = True
         self._write_all("reset")
@@ -59,7 +62,7 @@ class Aec(Emulated):
             self.reset()
         return self.observations, self.rewards, self.terminals, self.truncations, infos
 
-    def _write_outcome(self, id: Any, infos: list[dict[str, Any]]) -> None:
+    def _write_outcome(self, id: AgentId, infos: list[Info]) -> None:
         """Write the reward and flags of one agent after an action."""
         slot = self._slot_of[id]
         self.rewards[slot] = self._reward(self.env.rewards.get(id, 0.0), slot)
@@ -97,8 +100,8 @@ class Aec(Emulated):
             elif self._masks_from:
                 self._mask(method, slot, observation, self._info_of(id))
 
-    def _observation_of(self, id: Any) -> Any:
+    def _observation_of(self, id: AgentId) -> Any:
         return self._call("observe", self.env.observe, id)
 
-    def _info_of(self, id: Any) -> dict[str, Any]:
+    def _info_of(self, id: AgentId) -> Info:
         return self._info("step", self.env.infos.get(id, {}), self._slot_of[id])

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from pufferlib.emulation.base import Emulated, must, must_return
 from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of, zoo_spaces
+from pufferlib.env import AgentId
+from pufferlib.episodes import Info
 from pufferlib.spaces import Space
 
 ALL_AGENTS = "__all__"  # the id whose flag ends the episode of all agents
@@ -18,11 +20,11 @@ ALL_AGENTS = "__all__"  # the id whose flag ends the episode of all agents
 class StepDicts(NamedTuple):
     """What `step` returned, by agent id."""
 
-    observations: Mapping[Any, Any]
-    rewards: Mapping[Any, Any]
-    terminated: Mapping[Any, Any]
-    truncated: Mapping[Any, Any]
-    infos: Mapping[Any, Any]
+    observations: Mapping[AgentId, Any]
+    rewards: Mapping[AgentId, Any]
+    terminated: Mapping[AgentId, Any]
+    truncated: Mapping[AgentId, Any]
+    infos: Mapping[Any, Any]  # names of metrics are keys too
 
 
 class AgentDicts(Emulated):
@@ -37,8 +39,8 @@ class AgentDicts(Emulated):
         observation_space, action_space = self._shared_spaces(traits)
         ids = traits.possible_agents
         num_agents = len(ids) or num_agents_of(traits)
-        self._slot_of: dict[Any, int] = {id: slot for slot, id in enumerate(ids)}
-        self._acting: list[tuple[Any, int]] = []  # id and slot of agents that act next
+        self._slot_of: dict[AgentId, int] = {id: slot for slot, id in enumerate(ids)}
+        self._acting: list[tuple[AgentId, int]] = []  # id and slot of agents that act next
         self._step_env = traits.env.step
         super().__init__(traits, observation_space, action_space, num_agents, ids, index, like)
 
@@ -47,10 +49,10 @@ class AgentDicts(Emulated):
 
     # ---- Reset ---------------------------------------------------------------------------------
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
         return self.begin(self._reset_env(seed))
 
-    def begin(self, result: Any) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def begin(self, result: Any) -> tuple[NDArray[np.generic], list[Info]]:
         """Write the first observations of an episode from what `reset` returned."""
         observations, infos = self._unpack_reset(result)
         self.masks[:] = False
@@ -65,14 +67,14 @@ class AgentDicts(Emulated):
             self._clear(int(slot))
         return self.observations, self._slot_infos(infos)
 
-    def _unpack_reset(self, result: Any) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    def _unpack_reset(self, result: Any) -> tuple[Mapping[AgentId, Any], Mapping[AgentId, Any]]:
         if isinstance(result, tuple) and len(result) == 2:
             observations, infos = result
         else:
             observations, infos = result, {}
         return self._dict("reset", "observations", observations), self._infos("reset", infos)
 
-    def _join(self, method: str, id: Any, observation: Any, info: Any) -> None:
+    def _join(self, method: str, id: AgentId, observation: Any, info: Any) -> None:
         """Write the observation that an agent acts on next."""
         slot = self._slot_of.get(id)
         if slot is None:
@@ -83,7 +85,7 @@ class AgentDicts(Emulated):
             self._mask(method, slot, observation, info if isinstance(info, Mapping) else {})
         self._acting.append((id, slot))
 
-    def _new_slot(self, method: str, id: Any) -> int:
+    def _new_slot(self, method: str, id: AgentId) -> int:
         slot = len(self._slot_of)
         if slot >= self.num_agents:
             raise self.broken(
@@ -137,7 +139,7 @@ class AgentDicts(Emulated):
         return self.observations, self.rewards, self.terminals, self.truncations, slot_infos
 
     def _is_over(
-        self, before: list[tuple[Any, int]], ends: dict[Any, bool], given: StepDicts
+        self, before: list[tuple[AgentId, int]], ends: dict[AgentId, bool], given: StepDicts
     ) -> bool:
         """Return whether the episode of all agents is over; agents still present end with it."""
         all_terminal = self._flag("terminated", given.terminated.get(ALL_AGENTS, False))
@@ -148,7 +150,7 @@ class AgentDicts(Emulated):
             return True
         return ALL_AGENTS not in given.terminated and len(ends) == len(before)
 
-    def _end(self, id: Any, slot: int, is_terminal: bool, given: StepDicts) -> None:
+    def _end(self, id: AgentId, slot: int, is_terminal: bool, given: StepDicts) -> None:
         (self.terminals if is_terminal else self.truncations)[slot] = True
         if id in given.observations:
             self._observe("step", slot, given.observations[id], final=True)
@@ -159,7 +161,7 @@ class AgentDicts(Emulated):
             self._add_metrics(info)
 
     def _continue(
-        self, given: StepDicts, before: list[tuple[Any, int]], ends: dict[Any, bool]
+        self, given: StepDicts, before: list[tuple[AgentId, int]], ends: dict[AgentId, bool]
     ) -> None:
         """Write the next observations; ended agents leave, agents without one wait."""
         self._acting = []
@@ -173,7 +175,7 @@ class AgentDicts(Emulated):
             if id not in ends and (id in present or self._is_active(id)):
                 self._join("step", id, observation, given.infos.get(id))
 
-    def _is_active(self, id: Any) -> bool:
+    def _is_active(self, id: AgentId) -> bool:
         """Return whether an absent agent with an observation joins, or returns."""
         return not self._last_flags.get(id, False)
 
@@ -204,7 +206,11 @@ class AgentDicts(Emulated):
         return StepDicts(parts[0], parts[1], terminated, truncated, infos)
 
     def _check_known(
-        self, method: str, field: str, part: Mapping[Any, Any], observations: Mapping[Any, Any]
+        self,
+        method: str,
+        field: str,
+        part: Mapping[AgentId, Any],
+        observations: Mapping[AgentId, Any],
     ) -> None:
         """Raise for an id that belongs to no agent: its values would be lost."""
         if part.keys() <= self._slot_of.keys() or len(self._slot_of) < self.num_agents:
@@ -216,7 +222,9 @@ class AgentDicts(Emulated):
                     method, f"`{field}` must be of agents {known}, but got one of {id!r}."
                 )
 
-    def _cut_by_info(self, dones: Mapping[Any, bool], infos: Mapping[Any, Any]) -> dict[Any, bool]:
+    def _cut_by_info(
+        self, dones: Mapping[AgentId, bool], infos: Mapping[AgentId, Any]
+    ) -> dict[AgentId, bool]:
         """Return which agents were truncated: their info, or that of all, marks a time limit."""
         key = "TimeLimit.truncated"
         everyone = bool(infos.get(key, False))
@@ -225,21 +233,21 @@ class AgentDicts(Emulated):
 
     # ---- Checks --------------------------------------------------------------------------------
 
-    def _dict(self, method: str, field: str, value: Any) -> Mapping[Any, Any]:
+    def _dict(self, method: str, field: str, value: Any) -> Mapping[AgentId, Any]:
         if isinstance(value, Mapping):
             return value
         raise self.broken(method, must(field, "a dict by agent id", value))
 
-    def _infos(self, method: str, value: Any) -> Mapping[Any, Any]:
+    def _infos(self, method: str, value: Any) -> Mapping[AgentId, Any]:
         infos = {} if value is None else self._dict(method, "infos", value)
         for id, info in infos.items():
             if info is not None and type(info) is not dict and id in self._slot_of:
                 self._info(method, info, self._slot_of[id])
         return infos
 
-    def _slot_infos(self, infos: Mapping[Any, Any]) -> list[dict[str, Any]]:
+    def _slot_infos(self, infos: Mapping[Any, Any]) -> list[Info]:
         """Return an info for each slot; entries of no agent go to slot 0."""
-        out: list[dict[str, Any]] = [{} for _ in range(self.num_agents)]
+        out: list[Info] = [{} for _ in range(self.num_agents)]
         for id, info in infos.items():
             slot = self._slot_of.get(id)
             if slot is None:
@@ -258,7 +266,7 @@ class Parallel(AgentDicts):
     def _try_infos(self) -> Iterable[Any]:
         return self._unpack_reset(self._reset_env(0))[1].values()
 
-    def _unpack_reset(self, result: Any) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    def _unpack_reset(self, result: Any) -> tuple[Mapping[AgentId, Any], Mapping[AgentId, Any]]:
         if not isinstance(result, tuple) or len(result) != 2:
             raise self.broken("reset", must_return("2 parts (observations, infos)", result))
         observations, infos = super()._unpack_reset(result)
@@ -275,7 +283,7 @@ class Parallel(AgentDicts):
         except AttributeError:
             raise self.broken(method, "must set `agents`, the live agents, but has none.") from None
 
-    def _new_slot(self, method: str, id: Any) -> int:
+    def _new_slot(self, method: str, id: AgentId) -> int:
         what = f"`possible_agents` must list every agent, but {list(self._slot_of)} lacks {id!r}."
         raise self.broken(method, what)
 
@@ -295,7 +303,7 @@ class Parallel(AgentDicts):
         return parts
 
     def _is_over(
-        self, before: list[tuple[Any, int]], ends: dict[Any, bool], given: StepDicts
+        self, before: list[tuple[AgentId, int]], ends: dict[AgentId, bool], given: StepDicts
     ) -> bool:
         present = set(self.env.agents)
         for id, _ in before:
@@ -303,5 +311,5 @@ class Parallel(AgentDicts):
                 ends.setdefault(id, True)
         return not present or len(ends) == len(before)
 
-    def _is_active(self, id: Any) -> bool:
+    def _is_active(self, id: AgentId) -> bool:
         return id in self.env.agents

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
 from pufferlib.emulation.inspection import EnvTraits, describe, raised_text, undisturbed
-from pufferlib.env import PufferEnv
-from pufferlib.episodes import EpisodeStats, metrics_of
+from pufferlib.env import AgentIds, PufferEnv
+from pufferlib.episodes import EpisodeStats, Info, metrics_of
 from pufferlib.errors import EnvError, PufferError
 from pufferlib.spaces import (
     Space,
@@ -50,7 +50,7 @@ class Emulated(PufferEnv):
         observation_space: Space,
         action_space: Space,
         num_agents: int = 1,
-        agent_ids: tuple[Any, ...] | None = None,
+        agent_ids: AgentIds = None,
         index: int = 0,
         like: Emulated | None = None,
     ) -> None:
@@ -152,14 +152,14 @@ class Emulated(PufferEnv):
             raise self.broken("step", what + self.cause_of_nan(slot), slot)
         return reward  # type: ignore[no-any-return]
 
-    def _flag(self, field: str, value: Any, slot: int | None = 0) -> bool:
+    def _flag(self, field: str, value: object, slot: int | None = 0) -> bool:
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
             return bool(value)
         raise self.broken("step", must(field, "True or False", value), slot)
 
-    def _info(self, method: str, info: Any, slot: int = 0) -> dict[str, Any]:
+    def _info(self, method: str, info: Any, slot: int = 0) -> Info:
         if isinstance(info, Mapping):
             return info if isinstance(info, dict) else dict(info)
         raise self.broken(method, must("info", "a dict", info), slot)
@@ -268,12 +268,12 @@ class Emulated(PufferEnv):
             raise EnvError(f"{self._place(field)}: {error}") from error
 
 
-def must(field: str, wanted: str, value: Any) -> str:
+def must(field: str, wanted: str, value: object) -> str:
     """Describe what a field must be, and what was given instead."""
     return f"`{field}` must be {wanted}, but got {describe(value)} ({type(value).__name__})."
 
 
-def must_return(wanted: str, result: Any) -> str:
+def must_return(wanted: str, result: object) -> str:
     """Describe how many parts a method must return, and how many were given."""
     given = f"{len(result)} parts" if isinstance(result, tuple | list) else describe(result)
     return f"must return {wanted}, but got {given}."

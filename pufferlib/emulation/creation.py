@@ -15,7 +15,13 @@ from pufferlib.emulation.aec import Aec
 from pufferlib.emulation.agent_dicts import AgentDicts, Parallel
 from pufferlib.emulation.base import Emulated
 from pufferlib.emulation.in_place import InPlace
-from pufferlib.emulation.inspection import class_name, describe, inspect_env, raised_text
+from pufferlib.emulation.inspection import (
+    class_name,
+    describe,
+    inspect_env,
+    name_of,
+    raised_text,
+)
 from pufferlib.emulation.single_agent import Gymnasium, SingleAgent
 from pufferlib.env import PufferEnv
 from pufferlib.errors import EnvError, PufferError, UsageError
@@ -62,8 +68,9 @@ def call_creator(env_creator: Callable[[], Any], index: int = 0) -> Any:
         made_by: Any = env_creator
         while isinstance(made_by, functools.partial):
             made_by = made_by.func
-        name = getattr(made_by, "__name__", type(made_by).__name__)
-        raise EnvError(f"{name} (env {index}), `__init__`: {raised_text(error)}") from error
+        raise EnvError(
+            f"{name_of(made_by)} (env {index}), `__init__`: {raised_text(error)}"
+        ) from error
 
 
 def env_seed(seed: int, index: int) -> int:
@@ -125,7 +132,7 @@ def _copy(env: Any) -> Any:
     try:
         return copy.deepcopy(env)
     except Exception as error:
-        name = class_name(getattr(env, "unwrapped", env))
+        name = name_of(env)
         raise UsageError(
             f"`emulate` must make copies of {name}, but it has no spec and cannot be deep-copied "
             f"({type(error).__name__}). Try a factory: `emulate(lambda: {name}(...))`."

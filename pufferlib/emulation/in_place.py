@@ -13,7 +13,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.emulation.agent_dicts import AgentDicts
 from pufferlib.emulation.base import Emulated, must, must_return
 from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of
-from pufferlib.episodes import EpisodeStats
+from pufferlib.episodes import EpisodeStats, Info
 from pufferlib.spaces import MisfitError, cast
 
 _UNWRITTEN = 0x5A  # a byte that marks final observations until the env writes them
@@ -49,7 +49,7 @@ class InPlace(Emulated):
         self._final_bytes = self.final_observations.reshape(self.num_agents, -1).view(np.uint8)
         self._final_bytes[:] = _UNWRITTEN
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
         if self._dicts is not None:
             return self._dicts.reset(seed)
         self.masks[:] = True

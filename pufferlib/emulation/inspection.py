@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import gymnasium
 import numpy as np
 
-from pufferlib.env import PufferEnv, Wrapper, defines
+from pufferlib.env import AgentId, PufferEnv, Wrapper, defines
 from pufferlib.errors import EnvError, UsageError, error_line, imported
 from pufferlib.spaces import Space, brief
 
@@ -33,12 +33,12 @@ class EnvTraits:
     api: Api
     name: str  # of the class, for messages
     takes_seed: bool  # `reset(seed=...)` reaches the env through all wrappers
-    seed: Callable[[int], Any] | None  # gym before 0.26
+    seed: Callable[[int], object] | None  # gym before 0.26
     render: Callable[[], Any] | None
-    close: Callable[[], Any] | None
+    close: Callable[[], object] | None
     action_masks: Callable[[], Any] | None
     render_mode: str | None
-    possible_agents: tuple[Any, ...]
+    possible_agents: tuple[AgentId, ...]
 
 
 def inspect_env(env: Any) -> EnvTraits:
@@ -60,8 +60,7 @@ def inspect_env(env: Any) -> EnvTraits:
     if api == "aec" and getattr(inner, "metadata", {}).get("is_parallelizable", False):
         conversions = imported("pettingzoo.utils.conversions", "pettingzoo", "PettingZoo")
         env, api = conversions.aec_to_parallel(env), "parallel"
-    unwrapped = getattr(env, "unwrapped", env)  # of our wrappers, then of Gymnasium's
-    unwrapped = getattr(unwrapped, "unwrapped", unwrapped)
+    unwrapped = unwrapped_of(unwrapped_of(env))  # of our wrappers, then of Gymnasium's
     return EnvTraits(
         env=env,
         unwrapped=unwrapped,
@@ -162,7 +161,7 @@ def zoo_spaces(traits: EnvTraits) -> tuple[Space, Space]:
     return shared[0], shared[1]
 
 
-def _zoo_space(traits: EnvTraits, field: str, id: Any) -> Space:
+def _zoo_space(traits: EnvTraits, field: str, id: AgentId) -> Space:
     given = getattr(traits.env, field, None)
     call = f"{field}({id!r})"
     try:
@@ -205,12 +204,22 @@ def undisturbed() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def class_name(env: Any) -> str:
+def class_name(env: object) -> str:
     """Return the name of an env's class, or of a class itself."""
     return env.__name__ if isinstance(env, type) else type(env).__name__
 
 
-def describe(value: Any) -> str:
+def unwrapped_of(env: Any) -> Any:
+    """Return the env inside all wrappers, which it may not have."""
+    return getattr(env, "unwrapped", env)
+
+
+def name_of(x: object) -> str:
+    """Return the name of a class or function, and that of the class of an env."""
+    return getattr(x, "__name__", None) or class_name(unwrapped_of(x))
+
+
+def describe(value: object) -> str:
     """Return the name of a class or function, and of anything else a short repr."""
     return getattr(value, "__name__", None) or brief(value, 60)
 

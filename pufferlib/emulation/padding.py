@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.emulation.base import MASK_KEY
+from pufferlib.emulation.inspection import unwrapped_of
+from pufferlib.env import AgentId
 from pufferlib.errors import UsageError
 from pufferlib.spaces import Space, largest_space
 
@@ -35,25 +37,25 @@ class PadAgents:
         self._action_spaces = {id: env.action_space(id) for id in self.possible_agents}
         self._observation_space = largest_space("observation_space", self._observation_spaces)
         self._action_space = largest_space("action_space", self._action_spaces)
-        self._masks: dict[Any, NDArray[np.int8]] = {}  # the choices that each agent has
+        self._masks: dict[AgentId, NDArray[np.int8]] = {}  # the choices that each agent has
         if not self._action_space.shape:
             choices = np.arange(self._action_space.n)  # type: ignore[attr-defined]
             for id, space in self._action_spaces.items():
                 self._masks[id] = (choices < space.n).astype(np.int8)
 
     @property
-    def agents(self) -> list[Any]:
+    def agents(self) -> list[AgentId]:
         return list(self.env.agents)
 
     @property
     def unwrapped(self) -> Any:
-        return getattr(self.env, "unwrapped", self.env)
+        return unwrapped_of(self.env)
 
-    def observation_space(self, agent: Any) -> Space:
+    def observation_space(self, agent: AgentId) -> Space:
         """Return the space that all agents share."""
         return self._observation_space
 
-    def action_space(self, agent: Any) -> Space:
+    def action_space(self, agent: AgentId) -> Space:
         """Return the space that all agents share."""
         return self._action_space
 
@@ -61,19 +63,19 @@ class PadAgents:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._padded(observations), self._masked(infos, observations)
 
-    def step(self, actions: Mapping[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
+    def step(self, actions: Mapping[AgentId, Any]) -> tuple[Any, Any, Any, Any, Any]:
         own = {id: self._own_action(id, action) for id, action in actions.items()}
         observations, rewards, terminations, truncations, infos = self.env.step(own)
         padded, masked = self._padded(observations), self._masked(infos, observations)
         return padded, rewards, terminations, truncations, masked
 
-    def _own_action(self, id: Any, action: Any) -> Any:
+    def _own_action(self, id: AgentId, action: Any) -> Any:
         space = self._action_spaces[id]
         if self._masks:
             return action if action < space.n else 0
         return np.asarray(action)[tuple(slice(n) for n in space.shape)]
 
-    def _padded(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _padded(self, observations: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
         space = self._observation_space
         if not space.shape:  # Discrete: a smaller one fits as it is
             return dict(observations)
@@ -83,7 +85,9 @@ class PadAgents:
             out[id][tuple(slice(n) for n in np.shape(observation))] = observation
         return out
 
-    def _masked(self, infos: Mapping[Any, Any], present: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _masked(
+        self, infos: Mapping[AgentId, Any], present: Mapping[AgentId, Any]
+    ) -> dict[AgentId, Any]:
         ids = dict.fromkeys([*infos, *present])
         if not self._masks:
             return {id: infos.get(id, {}) for id in ids}

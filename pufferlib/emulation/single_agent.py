@@ -12,6 +12,7 @@ from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.emulation.base import MAX_REWARD, MIN_REWARD, Emulated, must_return
 from pufferlib.emulation.inspection import EnvTraits, spaces_of
+from pufferlib.episodes import Info
 from pufferlib.errors import EnvError
 
 
@@ -31,10 +32,10 @@ class SingleAgent(Emulated):
     def _try_infos(self) -> Iterable[Any]:
         return [self._unpack_reset(self._reset_env(0))[1]]
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
         return self.observations, [self._begin(seed)]
 
-    def _begin(self, seed: int | None) -> dict[str, Any]:
+    def _begin(self, seed: int | None) -> Info:
         observation, info = self._unpack_reset(self._reset_env(seed))
         self._observe("reset", 0, observation)
         self.masks[0] = True
@@ -42,7 +43,7 @@ class SingleAgent(Emulated):
             self._mask("reset", 0, observation, info)
         return info
 
-    def _unpack_reset(self, result: Any) -> tuple[Any, dict[str, Any]]:
+    def _unpack_reset(self, result: Any) -> tuple[Any, Info]:
         """Return observation and info from what `reset` returned."""
         is_pair = isinstance(result, tuple) and len(result) == 2
         if self.strict:
@@ -59,7 +60,7 @@ class SingleAgent(Emulated):
         super().bind(buffers)
         self.step, self.finish = self._stepper()  # type: ignore[method-assign, assignment]
 
-    def _stepper(self) -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Any], dict[str, Any]]]:
+    def _stepper(self) -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Any], Info]]:
         """Return `step` over the current rows, and the part of it after the env's own `step`.
 
         Both read local variables: in a class with __getattr__ an attribute costs as much as a
@@ -81,7 +82,7 @@ class SingleAgent(Emulated):
                 raise self.raised("step", error) from error
             return observations, rewards, terminals, truncations, finish(result)
 
-        def finish(result: Any) -> dict[str, Any]:
+        def finish(result: Any) -> Info:
             try:
                 observation, reward, terminated, truncated, info = result
             except (TypeError, ValueError):
@@ -105,7 +106,7 @@ class SingleAgent(Emulated):
         return step, finish
 
     def _finish_flagged(
-        self, observation: Any, info: dict[str, Any], terminated: Any, truncated: Any
+        self, observation: Any, info: Info, terminated: Any, truncated: Any
     ) -> None:
         """Finish a step whose flags are not both False: the last of an episode, or to be cast."""
         terminated = self._flag("terminated", terminated)

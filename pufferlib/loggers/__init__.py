@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pufferlib.config import LOGGERS, load_choice
 from pufferlib.loggers.background import BackgroundLogger
-from pufferlib.loggers.base import Logger, NoLogger, RunLogger, SafeLogger
-from pufferlib.loggers.jsonl import JsonlLogger
+from pufferlib.loggers.base import JsonlLogger, Logger, NoLogger, RunLogger, SafeLogger
 from pufferlib.loggers.wandb import kept_id
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from types import ModuleType
 
 from pufferlib.errors import MissingExtraError
 from pufferlib.loggers.base import RunLogger
@@ -152,7 +152,7 @@ class BackgroundLogger(RunLogger, ABC):
             self.close()
 
 
-def load(package: str, owner: str) -> Any:
+def load(package: str, owner: str) -> ModuleType:
     """Import an optional package for the logger class `owner`.
 
     A folder of that name in the working folder, such as the one where W&B keeps its runs, does not

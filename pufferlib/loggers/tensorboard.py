@@ -13,7 +13,7 @@ from typing import Any, Self
 from pufferlib.config import Config
 from pufferlib.errors import UsageError
 from pufferlib.loggers.background import BackgroundLogger, load
-from pufferlib.loggers.jsonl import append
+from pufferlib.loggers.base import append
 
 
 class TensorboardLogger(BackgroundLogger):

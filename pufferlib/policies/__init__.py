@@ -2,11 +2,9 @@
 
 __all__ = [
     "acting",
-    "calling",
     "distributions",
     "normalisation",
     "observations",
-    "outputs",
     "recurrent",
     "recurrent_wrapper",
     "squash",

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pufferlib.env import space_of
 from pufferlib.errors import UsageError
 from pufferlib.spaces import (
     ActionLayout,
@@ -35,18 +36,15 @@ class PolicySpaces(NamedTuple):
 
 def policy_spaces(env: Any) -> PolicySpaces:
     """Return the layouts of one agent of `env`, a single env or a vector env of any library."""
-    spaces: list[Any] = []
-    for noun in ("observation", "action"):
-        space = getattr(env, f"single_{noun}_space", None)  # not `or`: an empty space is false
-        spaces.append(getattr(env, f"{noun}_space", None) if space is None else space)
-    if any(space is None for space in spaces):
+    observation, action = space_of(env, "observation"), space_of(env, "action")
+    if observation is None or action is None:
         raise UsageError(
             "`env` must have `observation_space` and `action_space`, but got "
             f"{type(env).__name__}. Try what `pufferlib.make` returns."
         )
     # `agent_cycle`: the slots of SelfPlay are one side of each env, the two sides in turn
     num_agents = int(getattr(env, "agent_cycle", 0) or getattr(env, "agents_per_env", 1))
-    return PolicySpaces(observation_layout(spaces[0]), action_layout(spaces[1]), num_agents)
+    return PolicySpaces(observation_layout(observation), action_layout(action), num_agents)
 
 
 def unflatten_observations(flat: Observations, space: Space | ObservationLayout) -> Observations:
@@ -65,7 +63,7 @@ def unflatten_observations(flat: Observations, space: Space | ObservationLayout)
     return rebuilt(layout.space, (_leaf_view(flat, layout, leaf) for leaf in layout.leaves))
 
 
-def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[Any]:
+def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[np.generic]:
     """Return observations as rows `[B, *shape]`, or a single one as the row `[*shape]`.
 
     Takes rows or, for a Dict or Tuple space, values of it with leaves `[B, ...]`; all may be
@@ -103,14 +101,14 @@ def _at(tree: Any, leaf: Leaf) -> Any:
     return tree
 
 
-def _array(part: Any) -> NDArray[Any]:
+def _array(part: Any) -> NDArray[np.generic]:
     try:
         return np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
     except ValueError as error:
         raise UsageError(f"`observations` must form one array, but got: {error}.") from None
 
 
-def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+def _cast(part: NDArray[np.generic], dtype: np.dtype[np.generic], name: str) -> NDArray[np.generic]:
     if part.dtype == dtype:
         return part
     cast = part.astype(dtype) if part.dtype.kind in "biuf" else None
@@ -119,7 +117,7 @@ def _cast(part: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     return cast
 
 
-def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+def torch_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
     """Return torch's dtype for one of NumPy."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import explaining_mismatch
+from pufferlib.policies.acting import explaining_mismatch
+from pufferlib.policies.distributions import described
 from pufferlib.policies.observations import (
     Observations,
     policy_spaces,
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.outputs import described
 from pufferlib.policies.recurrent import (
     LSTM,
     RecurrentCore,
@@ -41,15 +41,23 @@ class RecurrentWrapper(nn.Module):
 
     def __init__(self, policy: nn.Module, core: RecurrentCore) -> None:
         super().__init__()
-        self._encode, self._decode = _parts_of(policy)  # names: a deepcopy needs its own methods
-        self.policy: Any = policy
+        self._parts = _parts_of(policy)  # names: a deepcopy needs its own methods
+        self.policy = policy
         self.core = core
 
+    def _encode(self, observations: Observations) -> Tensor:
+        features: Tensor = getattr(self.policy, self._parts[0])(observations)
+        return features
+
+    def _decode(self, features: Tensor) -> tuple[Any, ...]:
+        outputs: tuple[Any, ...] = getattr(self.policy, self._parts[1])(features)
+        return outputs
+
     def forward(self, observations: Observations, state: RecurrentState = None) -> tuple[Any, ...]:
-        features = getattr(self.policy, self._encode)(observations)
+        features = self._encode(observations)
         with _full_precision(features) as features:
             outputs, state = self.core.step(features, state)
-        return (*getattr(self.policy, self._decode)(outputs), state)
+        return (*self._decode(outputs), state)
 
     def forward_sequence(
         self, observations: Observations, state: RecurrentState, resets: Tensor | None
@@ -57,10 +65,10 @@ class RecurrentWrapper(nn.Module):
         """Take observations `[S, T, ...]`; return outputs `[S*T, ...]` and a state `[S, ...]`."""
         segments, horizon = tensors_of(observations)[0].shape[:2]
         rows = map_state(lambda x: x.flatten(0, 1), observations)
-        features = getattr(self.policy, self._encode)(rows)
+        features = self._encode(rows)
         with _full_precision(features.reshape(segments, horizon, -1)) as features:
             outputs, state = self.core.sequence(features, state, resets)
-        return (*getattr(self.policy, self._decode)(outputs.flatten(0, 1)), state)
+        return (*self._decode(outputs.flatten(0, 1)), state)
 
 
 @contextmanager

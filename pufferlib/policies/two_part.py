@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.outputs import PolicyOutput, described, join_outputs, policy_output
+from pufferlib.policies.distributions import PolicyOutput, described, join_outputs, policy_output
 from pufferlib.policies.recurrent import RecurrentState, map_state
 from pufferlib.spaces import ActionLayout
 
@@ -23,7 +23,7 @@ _LAYERS: dict[Any, Any] = {nn.LSTMCell: nn.LSTM, nn.GRUCell: nn.GRU, nn.RNNCell:
 _WANTS_LAYERS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # states as [1, B, H]
 
 
-def is_two_part(policy_type: Any) -> bool:  # Any: a class of the user's with any methods
+def is_two_part(policy_type: type) -> bool:
     """Return whether policies of a class have both parts, with actions for the second.
 
     A `decode_actions` that takes features only is the `decode` of `LSTMWrapper`.

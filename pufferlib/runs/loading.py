@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from pufferlib import runs
 from pufferlib.config import PolicyConfig
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
 from pufferlib.models import make_policy
-from pufferlib.policies.acting import Actor
-from pufferlib.policies.calling import prepare_policy, unwrapped
+from pufferlib.policies.acting import Actor, prepare_policy, unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import PolicySpaces, policy_spaces
 from pufferlib.policies.recurrent import RecurrentState
@@ -97,8 +97,8 @@ class LoadedPolicy(nn.Module):
         observations: Any,
         state: RecurrentState = None,
         deterministic: bool = True,
-        action_masks: Any = None,
-    ) -> tuple[NDArray[Any], RecurrentState]:
+        action_masks: ArrayLike | None = None,
+    ) -> tuple[NDArray[np.generic], RecurrentState]:
         """Return actions and the next state, as `PuffeRL.predict` does for the same arguments.
 
         With `deterministic=False`, actions are drawn by torch's global generator.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pufferlib.distributed.world import ALONE, SlotGenerator
-from pufferlib.episodes import RESERVED, EpisodeTracker, Infos, info_at
+from pufferlib.episodes import RESERVED, EpisodeTracker, Info, Infos, info_at
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import unwrapped
+from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint
@@ -134,7 +134,7 @@ class SelfPlay(VectorEnv):
         self._games.first_env = first_env  # also where the inner env keeps its own seeds
         return self._inner.place(first_env)
 
-    def reset(self, seed: int | None = None) -> NDArray[Any]:
+    def reset(self, seed: int | None = None) -> NDArray[np.generic]:
         self._inner.reset(seed=self._take_seed(seed))
         self._tracker = EpisodeTracker(self.num_agents)
         self._games.begin(len(self.pool.members))
@@ -170,7 +170,7 @@ class SelfPlay(VectorEnv):
         episodes = self._tracker.step(self.rewards, ended, present[self._sides.own])
         infos = self._whole.infos
 
-        def build() -> dict[int, dict[str, Any]]:
+        def build() -> dict[int, Info]:
             rows = enumerate(self._sides.own.tolist())
             return {
                 slot: {
@@ -183,7 +183,7 @@ class SelfPlay(VectorEnv):
 
         return self.observations, self.rewards, ended, Infos(self.num_agents, build)
 
-    def _both_sides(self, actions: NDArray[Any]) -> NDArray[Any]:
+    def _both_sides(self, actions: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the actions of both sides, a row for each slot of the env."""
         if self._latest is None:
             raise UsageError("`note_policy` must be called before the first step.")

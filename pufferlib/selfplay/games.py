@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class Sides(NamedTuple):
         return Sides(slots[each, own].ravel(), slots[each, 1 - own].ravel())
 
 
-def record(agents: int) -> np.dtype[Any]:
+def record(agents: int) -> np.dtype[np.void]:
     """Return the record of a game in an env with `agents` agents per side."""
     return np.dtype(
         [
@@ -109,7 +109,7 @@ class Games:
         self.records["opponent"] -= self.records["opponent"] > member
 
 
-def check_games(games: NDArray[Any], pool_size: int) -> None:
+def check_games(games: NDArray[np.void], pool_size: int) -> None:
     """Raise unless the records of a snapshot are valid."""
     opponents = games["opponent"]
     counts = (games["number"], games["own_lengths"])

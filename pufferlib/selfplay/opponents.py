@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +12,9 @@ from torch import Tensor
 
 from pufferlib.distributed.world import SlotGenerator, World
 from pufferlib.errors import CheckpointError
-from pufferlib.policies.acting import decide
-from pufferlib.policies.calling import policy_step
+from pufferlib.policies.acting import decide, policy_step
+from pufferlib.policies.distributions import PolicyOutput, join_outputs
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.outputs import PolicyOutput, join_outputs
 from pufferlib.policies.recurrent import (
     RecurrentState,
     join_states,
@@ -58,9 +56,9 @@ class Opponents:
         self,
         numbers: NDArray[np.int64],
         members: Callable[[int], Member],
-        observations: NDArray[Any],
+        observations: NDArray[np.generic],
         legal: NDArray[np.bool_] | None,
-    ) -> NDArray[Any]:
+    ) -> NDArray[np.generic]:
         """Return an action for each slot; `numbers` are those of its policy in `members`."""
         assert self.rng is not None
         device = self.rng.device
@@ -98,7 +96,9 @@ class Opponents:
         if self.state is not None and slots.any():
             self.state = reset_state(self.state, torch.from_numpy(slots).to(self._agents.device))
 
-    def load_state(self, state: RecurrentState, observations: NDArray[Any], like: Member) -> None:
+    def load_state(
+        self, state: RecurrentState, observations: NDArray[np.generic], like: Member
+    ) -> None:
         """Restore a recurrent state, which must fit the policy of `like`."""
         state = map_state(lambda part: part.to(self._agents.device), state)
         if state is not None:

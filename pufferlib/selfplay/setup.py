@@ -18,7 +18,10 @@ from pufferlib.vectorization import VectorEnv
 
 
 def as_self_play(
-    env: VectorEnv, settings: Mapping[str, Any], world: World = ALONE, before: Any = None
+    env: VectorEnv,
+    settings: Mapping[str, Any],
+    world: World = ALONE,
+    before: VectorEnv | None = None,
 ) -> VectorEnv:
     """Return the learner's side of `env` if `self_play` is set, else `env`.
 
@@ -41,7 +44,7 @@ def as_self_play(
     return env
 
 
-def self_play_of(env: Any) -> SelfPlay | None:
+def self_play_of(env: object) -> SelfPlay | None:
     """Return the SelfPlay that `env` is or wraps, if any."""
     inside = env.unwrapped if isinstance(env, Wrapper) else env
     return inside if isinstance(inside, SelfPlay) else None

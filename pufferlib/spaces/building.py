@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -87,7 +87,7 @@ def make_multi_discrete(nvec: Sequence[int]) -> Space:
     return gymnasium.spaces.MultiDiscrete(numbers)
 
 
-def largest_space(field: str, spaces: Mapping[Any, Space]) -> Space:
+def largest_space(field: str, spaces: Mapping[Hashable, Space]) -> Space:
     """Return the smallest space that holds those of all agents, given by id; see PadAgents."""
     given = list(spaces.values())
     if all(isinstance(space, gymnasium.spaces.Discrete) and space.start == 0 for space in given):

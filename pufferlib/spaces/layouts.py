@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import gymnasium
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pufferlib.errors import UsageError
 from pufferlib.spaces.trees import Noun, Path, Space, brief, is_structured, misfit, spell_path, walk
 
+Scalar = TypeVar("Scalar", bound=np.generic)
 Kind: TypeAlias = Literal["box", "discrete", "multi_discrete", "multi_binary"]
 
 INT32_MAX = 2**31 - 1
@@ -37,7 +38,7 @@ class Leaf:
     kind: Kind
     space: Space
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     offset: int  # bytes from the beginning of the row
     nvec: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
@@ -53,14 +54,14 @@ class Leaf:
         return self.size * self.dtype.itemsize
 
     @cached_property
-    def lowest(self) -> NDArray[Any]:
+    def lowest(self) -> NDArray[np.number]:
         """Lowest value of each component for the env, in the leaf's shape."""
         if isinstance(self.space, gymnasium.spaces.Box):
             return self.space.low
         return np.array(self.starts, dtype=np.int64).reshape(self.shape)
 
     @cached_property
-    def highest(self) -> NDArray[Any]:
+    def highest(self) -> NDArray[np.number]:
         """Highest value of each component for the env, in the leaf's shape."""
         if isinstance(self.space, gymnasium.spaces.Box):
             return self.space.high
@@ -95,7 +96,7 @@ class _Layout:
     space: Space
     leaves: tuple[Leaf, ...]
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     structured: bool  # the space is a Dict or a Tuple
 
     @property
@@ -103,19 +104,19 @@ class _Layout:
         """Bytes of one slot's row, padding included."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def view(self, rows: NDArray[Any], leaf: Leaf) -> NDArray[Any]:
+    def view(self, rows: NDArray[np.generic], leaf: Leaf) -> NDArray[np.number]:
         """Return `leaf` of rows `[..., *shape]` as `[..., *leaf.shape]`: the same memory, no copy.
 
         Each row must be C-contiguous, as rows of `Buffers` are; the leading axes need not be.
         """
         leading = self.leading(rows)
         if not self.structured:
-            return rows.reshape(leading + leaf.shape)
+            return rows.reshape(leading + leaf.shape)  # type: ignore[return-value]
         first = leaf.offset // self.dtype.itemsize
         last = first + leaf.nbytes // self.dtype.itemsize
         return rows[..., first:last].view(leaf.dtype).reshape(leading + leaf.shape)
 
-    def leading(self, rows: NDArray[Any]) -> tuple[int, ...]:
+    def leading(self, rows: NDArray[np.generic]) -> tuple[int, ...]:
         """Return the axes of `rows` before those of one row."""
         return rows.shape[: rows.ndim - len(self.shape)]
 
@@ -171,7 +172,7 @@ class ActionLayout(_Layout):
         """Where the flags of each discrete component begin in a mask."""
         return np.cumsum((0, *self.nvec))[:-1]
 
-    def split(self, actions: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def split(self, actions: NDArray[np.generic]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the indices `[..., num_discrete]` and reals `[..., num_continuous]` as views."""
         num_words = self.num_discrete + self.num_continuous
         words = actions.reshape(*self.leading(actions), num_words)
@@ -270,13 +271,13 @@ def _stored_observation(leaf: Leaf) -> Leaf:
     return replace(leaf, dtype=np.dtype(np.int32)) if fits else leaf
 
 
-def _bounds(parts: list[NDArray[Any]]) -> NDArray[np.float32]:
+def _bounds(parts: list[NDArray[np.generic]]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # a float64 bound beyond float32 becomes inf: unbounded
         flat = [part.ravel().astype(np.float32) for part in parts]
     return np.concatenate(flat) if flat else np.zeros(0, dtype=np.float32)
 
 
-def dtype_of(space: Space) -> np.dtype[Any]:
+def dtype_of(space: Space) -> np.dtype[np.number]:
     return np.dtype(space.dtype)
 
 
@@ -291,7 +292,9 @@ class MisfitError(Exception):
         super().__init__(f"must be {wanted}, but got {given}.")
 
 
-def cast(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], kinds: str = "") -> NDArray[Any]:
+def cast(
+    value: Any, shape: tuple[int, ...], dtype: np.dtype[Scalar], kinds: str = ""
+) -> NDArray[Scalar]:
     """Return `value` as an array of `shape` and `dtype`, or raise a MisfitError.
 
     No cast loses more than the precision of a float. `kinds` are the kinds of dtype that may be
@@ -316,8 +319,8 @@ def cast(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], kinds: str = 
 
 
 def fitted(
-    leaf: Leaf, value: Any, dtype: np.dtype[Any], noun: Noun, leading: tuple[int, ...] = ()
-) -> NDArray[Any]:
+    leaf: Leaf, value: Any, dtype: np.dtype[np.number], noun: Noun, leading: tuple[int, ...] = ()
+) -> NDArray[np.number]:
     """Return `value` as an array `[*leading, *leaf.shape]` of `dtype`; raise if it does not fit.
 
     An action may be a number where the leaf has one component.

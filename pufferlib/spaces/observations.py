@@ -32,12 +32,16 @@ from pufferlib.spaces.trees import (
 _INTEGERS = frozenset({int, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32})
 
 
-def flatten_observation(layout: ObservationLayout, value: Any, out_row: NDArray[Any]) -> None:
+def flatten_observation(
+    layout: ObservationLayout, value: Any, out_row: NDArray[np.generic]
+) -> None:
     """Write one observation into its row, as `observation_writer` does."""
     observation_writer(layout, out_row)(value)
 
 
-def observation_writer(layout: ObservationLayout, out_row: NDArray[Any]) -> Callable[[Any], None]:
+def observation_writer(
+    layout: ObservationLayout, out_row: NDArray[np.generic]
+) -> Callable[[Any], None]:
     """Return a function that writes an observation into `out_row`, an array of the layout's shape.
 
     It raises EnvError, naming the leaf, where shape, type or range do not fit. Nothing is cast if
@@ -47,7 +51,7 @@ def observation_writer(layout: ObservationLayout, out_row: NDArray[Any]) -> Call
 
 
 def batch_writer(
-    layout: ObservationLayout, rows: NDArray[Any]
+    layout: ObservationLayout, rows: NDArray[np.generic]
 ) -> Callable[[Any, slice | NDArray[np.int64]], None]:
     """Return a function that writes a batch of observations into some of `rows` [slots, *shape].
 
@@ -65,7 +69,7 @@ def batch_writer(
     return write
 
 
-def unflatten_observation(layout: ObservationLayout, rows: NDArray[Any]) -> Any:
+def unflatten_observation(layout: ObservationLayout, rows: NDArray[np.generic]) -> Any:
     """Return the observation that `rows` hold, as a tree of the space's own form.
 
     Leaves are views of `rows` and change with them. Rows `[..., *shape]` give leaves
@@ -82,7 +86,11 @@ def unflatten_observation(layout: ObservationLayout, rows: NDArray[Any]) -> Any:
 
 
 def _node_writer(
-    layout: ObservationLayout, space: Space, path: Path, leaves: Iterator[Leaf], row: NDArray[Any]
+    layout: ObservationLayout,
+    space: Space,
+    path: Path,
+    leaves: Iterator[Leaf],
+    row: NDArray[np.generic],
 ) -> Callable[[Any], None]:
     """Return a function that writes a value of `space`, whose leaves are next in `leaves`."""
     if not is_structured(space):
@@ -108,7 +116,7 @@ def _node_writer(
     return write
 
 
-def _leaf_writer(leaf: Leaf, part: NDArray[Any]) -> Callable[[Any], None]:
+def _leaf_writer(leaf: Leaf, part: NDArray[np.number]) -> Callable[[Any], None]:
     """Return a function that copies a value which fits as it is, and else what `fitted` returns."""
     array_type, dtype, shape = np.ndarray, part.dtype, leaf.shape
     takes_floats, is_box = dtype.kind == "f", leaf.kind == "box"
@@ -116,7 +124,7 @@ def _leaf_writer(leaf: Leaf, part: NDArray[Any]) -> Callable[[Any], None]:
     any_true = np.logical_or.reduce
     lowest, highest = leaf.lowest, leaf.highest
 
-    def is_outside(value: NDArray[Any]) -> bool:
+    def is_outside(value: NDArray[np.number]) -> bool:
         if is_bytes:  # faster than two comparisons
             return bool(value.tobytes().translate(None, b"\0\1"))
         return bool(any_true((value < lowest) | (value > highest), axis=None))
@@ -133,21 +141,21 @@ def _leaf_writer(leaf: Leaf, part: NDArray[Any]) -> Callable[[Any], None]:
             part[...] = fitted(leaf, value, dtype, "observation")
 
     def write_index(value: Any) -> None:
-        if type(value) in _INTEGERS and lowest <= value <= highest:
+        if type(value) in _INTEGERS and first <= value <= last:
             part[()] = value
         else:
             part[()] = fitted(leaf, value, dtype, "observation")
 
     if leaf.kind != "discrete":
         return write_array
-    lowest, highest = lowest.item(), highest.item()
+    first, last = int(lowest), int(highest)
     return write_index
 
 
 class ObservationChecks:
     """Finds values that are not finite, or outside of their Box, in all rows of a vector env."""
 
-    def __init__(self, space: Space, rows: NDArray[Any]) -> None:
+    def __init__(self, space: Space, rows: NDArray[np.generic]) -> None:
         layout = observation_layout(space)
         parts = [(leaf, layout.view(rows, leaf)) for leaf in layout.leaves]
         self._floats = [(leaf, part) for leaf, part in parts if leaf.dtype.kind == "f"]

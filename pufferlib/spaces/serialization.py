@@ -36,7 +36,7 @@ def space_to_json(space: Space) -> Any:
     return {"box": list(space.shape), "low": low, "high": high, "dtype": str(space.dtype)}
 
 
-def _few_numbers(bounds: NDArray[Any]) -> Any:
+def _few_numbers(bounds: NDArray[np.generic]) -> Any:
     """Return one number where all are equal, else a list; None where that would be too long."""
     if bounds.size and (bounds == bounds.flat[0]).all():
         return bounds.flat[0].item()

@@ -33,7 +33,7 @@ def parts(space: Space, value: Any, noun: Noun, path: Path = ()) -> Iterator[Any
         yield from parts(child, value[key], noun, (*path, key))
 
 
-def check_form(space: Space, value: Any, noun: Noun, path: Path) -> None:
+def check_form(space: Space, value: object, noun: Noun, path: Path) -> None:
     """Raise unless `value` has the keys of a Dict, or as many items as a Tuple."""
     keys = [key for key, _ in children_of(space)]
     if isinstance(space, gymnasium.spaces.Dict):
@@ -79,7 +79,7 @@ def spell_path(noun: str, path: Path) -> str:
     return noun + "".join(f"[{key!r}]" for key in path)
 
 
-def brief(value: Any, limit: int = 80) -> str:
+def brief(value: object, limit: int = 80) -> str:
     """Return the repr of `value` in one line of at most `limit` characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

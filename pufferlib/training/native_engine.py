@@ -27,10 +27,9 @@ from pufferlib.policies.recurrent import GRU, LSTM, MinGRU, RecurrentState, tens
 from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
 from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
-from pufferlib.training.minibatches import shares
 from pufferlib.training.optimizers import Adam
-from pufferlib.training.ppo import explained_variance, mean_and_variance
-from pufferlib.training.rollout import Carry, Rollout, Targets
+from pufferlib.training.ppo import Targets, explained_variance, mean_and_variance
+from pufferlib.training.rollout import Carry, Rollout, shares
 from pufferlib.training.torch_engine import ADVANTAGE_FLOOR, TorchEngine
 from pufferlib.vectorization.threads import Threads
 

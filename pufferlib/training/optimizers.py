@@ -8,11 +8,11 @@ for the device. The state is that of `torch.optim`, so checkpoints need no speci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
 
 if TYPE_CHECKING:
     from pufferlib.config import TrainConfig
@@ -30,7 +30,7 @@ class Adam(torch.optim.Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Any],
+        parameters: ParamsT,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-5,

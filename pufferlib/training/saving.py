@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pufferlib.distributed.world import SlotGenerator
 from pufferlib.episodes import EpisodeWindow
 from pufferlib.errors import CheckpointError, NonFiniteError, UsageError, one_line, quoted
-from pufferlib.policies.calling import unwrapped
+from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint, loading
 from pufferlib.runs.checkpoint import Form

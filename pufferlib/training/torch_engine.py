@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,13 +18,11 @@ from torch import Tensor, nn
 
 from pufferlib.config import OPTIMIZERS, load_choice
 from pufferlib.errors import UsageError
-from pufferlib.policies.acting import Actor
-from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.acting import Actor, policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
 from pufferlib.training.engine import LOSSES, NUMBERS, Engine, Parts, Schedule
-from pufferlib.training.minibatches import Minibatch, minibatches, take
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import (
     PpoLoss,
@@ -36,7 +34,15 @@ from pufferlib.training.ppo import (
     ppo_loss,
     without_rho,
 )
-from pufferlib.training.rollout import Carry, Rollout, RolloutSizes, collect
+from pufferlib.training.rollout import (
+    Carry,
+    Minibatch,
+    Rollout,
+    RolloutSizes,
+    collect,
+    minibatches,
+    take,
+)
 
 if TYPE_CHECKING:
     from pufferlib.config import BatchShape
@@ -77,7 +83,7 @@ class TorchEngine(Engine):
             autocast=self._autocast,
         )
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _autocast(self) -> AbstractContextManager[object]:
         """Return the context in which the policy is called; log-probabilities stay outside."""
         if self.config.precision == "float32":
             return nullcontext()

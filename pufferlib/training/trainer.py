@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from pufferlib import config as configs
@@ -35,7 +35,7 @@ from pufferlib.episodes import EpisodeWindow, joined_metrics
 from pufferlib.errors import NonFiniteError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import prepare_policy, takes_state
+from pufferlib.policies.acting import prepare_policy, takes_state
 from pufferlib.policies.normalisation import ObservationNorm, RewardNorm
 from pufferlib.policies.observations import PolicySpaces, policy_spaces
 from pufferlib.policies.recurrent import RecurrentState
@@ -391,8 +391,8 @@ class PuffeRL(Closing):
         observations: Any,
         state: RecurrentState = None,
         deterministic: bool = True,
-        action_masks: Any = None,
-    ) -> tuple[np.ndarray[Any, Any], RecurrentState]:
+        action_masks: ArrayLike | None = None,
+    ) -> tuple[NDArray[np.generic], RecurrentState]:
         """Return actions for observations as the env gives them, and the next recurrent state.
 
         Observations of a Dict or Tuple space may be flat rows or values of the space. A single
@@ -473,7 +473,7 @@ def _signature() -> inspect.Signature:
 PuffeRL.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
-def _check_policy(policy: Any) -> None:
+def _check_policy(policy: object) -> None:
     if isinstance(policy, loading.LoadedPolicy):
         raise UsageError(
             "`policy` must be a module to train, but got the result of `load`. Try its `policy`, "

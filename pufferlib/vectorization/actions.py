@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib.env import AgentId, AgentIds
 from pufferlib.errors import UsageError, unknown_name
 from pufferlib.spaces import (
     ActionLayout,
@@ -16,9 +17,6 @@ from pufferlib.spaces import (
     flatten_action,
     rows_from_values,
 )
-
-# ids in the order of slots, where envs use dicts per agent
-AgentIds: TypeAlias = tuple[Any, ...] | None
 
 
 class Slots(NamedTuple):
@@ -34,7 +32,7 @@ class Slots(NamedTuple):
         return len(self.masks) // self.agents_per_env
 
 
-def action_rows(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[Any]:
+def action_rows(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
     """Return `actions` as rows `[slots, *layout.shape]`; a UsageError says what does not fit.
 
     They may be an array of numbers of the space `[slots, *shape]`, `[envs, agents, *shape]` or
@@ -78,7 +76,9 @@ def _has_agents(layout: ActionLayout, actions: Any, slots: Slots) -> bool:
     return not _is_value(layout, actions)
 
 
-def _rows_by_agent(layout: ActionLayout, actions: Mapping[Any, Any], slots: Slots) -> NDArray[Any]:
+def _rows_by_agent(
+    layout: ActionLayout, actions: Mapping[AgentId, Any], slots: Slots
+) -> NDArray[np.generic]:
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
     for agent, id in enumerate(_known_agents(actions, slots)):
         if id not in actions:
@@ -88,7 +88,7 @@ def _rows_by_agent(layout: ActionLayout, actions: Mapping[Any, Any], slots: Slot
     return rows
 
 
-def _rows_by_env(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[Any]:
+def _rows_by_env(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
     """Return rows from one {agent_id: value} for each env; agents that have left may be missing."""
     _check_count(actions, slots.num_envs, "a dict for each env")
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
@@ -107,7 +107,7 @@ def _rows_by_env(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[An
     return rows
 
 
-def _known_agents(actions: Mapping[Any, Any], slots: Slots) -> tuple[Any, ...]:
+def _known_agents(actions: Mapping[AgentId, Any], slots: Slots) -> tuple[AgentId, ...]:
     """Return the ids of all agents; raise for an id of `actions` that is not one of them."""
     assert slots.agent_ids is not None
     for id in actions:
@@ -118,7 +118,7 @@ def _known_agents(actions: Mapping[Any, Any], slots: Slots) -> tuple[Any, ...]:
 
 def _rows_of_tree(
     layout: ActionLayout, actions: Any, batch: tuple[int, ...], slots: Slots
-) -> NDArray[Any]:
+) -> NDArray[np.generic]:
     """Return rows from a value of a structured space, or from one whose leaves are batches."""
     count = len(slots.masks)
     if batch not in ((), (count,), (slots.num_envs, slots.agents_per_env)):
@@ -133,7 +133,7 @@ def _rows_of_tree(
     return np.repeat(rows[np.newaxis], count, 0)
 
 
-def _rows_of_values(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[Any]:
+def _rows_of_values(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
     _check_count(actions, len(slots.masks), "an action for each slot")
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
     for row, value in zip(rows, actions, strict=True):
@@ -146,7 +146,7 @@ def _check_count(actions: Any, wanted: int, noun: str) -> None:
         raise UsageError(f"`actions` must be a list of {wanted} ({noun}), but got {len(actions)}.")
 
 
-def _rows_of_array(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[Any]:
+def _rows_of_array(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
     try:
         values = np.asarray(actions)
     except Exception as error:  # rows of different lengths; a tensor with a gradient, or on GPU

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pufferlib import config
-from pufferlib.emulation import creator_of
+from pufferlib.emulation import creator_of, name_of
 from pufferlib.errors import UsageError, unknown_name
 from pufferlib.native import NativeCreator
 from pufferlib.registry import EnvSpec, check_settings, find
@@ -89,8 +89,7 @@ def emulate(
         num_envs = 1
     creator = creator_of(x, **env_kwargs)
     envs, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
-    name = getattr(x, "__name__", None) or type(getattr(x, "unwrapped", x)).__name__
-    name = name.rpartition(".")[2]
+    name = name_of(x).rpartition(".")[2]
     if env_kwargs and callable(x):
         check_settings(EnvSpec(name, x), env_kwargs, _options_of(emulate))
     recipe = Recipe(name, creator, {}, envs, workers, is_instance=not callable(x))

@@ -10,18 +10,19 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.closing import Closing
-from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos
+from pufferlib.env import AgentId, AgentIds, space_of
+from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, Infos
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
-from pufferlib.vectorization.actions import AgentIds, Slots, action_rows
+from pufferlib.vectorization.actions import Slots, action_rows
 from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.results import (
     first_observations,
@@ -30,17 +31,22 @@ from pufferlib.vectorization.results import (
     truncations_in,
 )
 
+_REWARD, _FLAG = np.dtype(np.float32), np.dtype(np.bool_)
+
+
+StepResult: TypeAlias = tuple[Any, Any, Any, Any]  # observations, rewards, dones, infos
+
 
 class Batch(NamedTuple):
     """Slots handed over by one `recv`. Arrays are views, valid until the next `send`."""
 
     slots: slice | NDArray[np.int64]
-    observations: NDArray[Any]
+    observations: NDArray[np.generic]
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     masks: NDArray[np.bool_]
-    infos: Sequence[dict[str, Any]]  # one for each row
+    infos: Sequence[Info]  # one for each row
 
 
 def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,11 +100,11 @@ class VectorEnv(Closing):
     agent_cycle: int = 0  # slot n is agent n % agent_cycle of its env; 0: `agents_per_env`
     envs: Sequence[Any] = ()  # where they are in this process
     action_masks: NDArray[np.bool_] | None = None  # [slots, choices]
-    observations: NDArray[Any]
+    observations: NDArray[np.generic]
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
-    final_observations: NDArray[Any]
+    final_observations: NDArray[np.generic]
 
     _owns_rows: bool = False  # `reset` and `step` set the rows themselves, truncations included
     _has_halves: bool = False  # `send` and `recv` are `_give` and `_take`, without `step`
@@ -130,7 +136,7 @@ class VectorEnv(Closing):
         self.num_envs, self.agents_per_env = inner.num_envs, inner.agents_per_env
         self.masks = inner.masks
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "reset" in vars(cls):  # its author need not know what must follow a reset
             cls.reset = _noted(vars(cls)["reset"])  # type: ignore[method-assign]
@@ -162,9 +168,7 @@ class VectorEnv(Closing):
 
     def _space(self, noun: str) -> Space:
         env = self._first_env()
-        space: Any = getattr(env, f"single_{noun}_space", None)
-        if space is None:  # not `or`: an empty space is false
-            space = getattr(env, f"{noun}_space", None)
+        space: Any = space_of(env, noun)
         if callable(space):  # a method of PettingZoo's envs
             space = space(env.possible_agents[0])
         if space is None:
@@ -216,7 +220,7 @@ class VectorEnv(Closing):
             raise NotImplementedError(f"{type(self).__name__} must define `reset`")
         return self._within.reset(seed)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+    def step(self, actions: Any) -> StepResult:
         """Step every env; return observations, rewards, dones (terminals | truncations), infos."""
         if self._within is None:
             raise NotImplementedError(f"{type(self).__name__} must define `step`")
@@ -298,21 +302,22 @@ class VectorEnv(Closing):
             self.agent_ids = self._within.agent_ids
         elif isinstance(observations, Mapping):
             self._note_agents(tuple(observations))
-        self.observations = result_rows(self, "observations", observations)
+        self.observations = self._observation_rows(observations)
         self.rewards = np.zeros(self.num_agents, dtype=np.float32)
         self.terminals = np.zeros(self.num_agents, dtype=np.bool_)
         self.truncations = np.zeros(self.num_agents, dtype=np.bool_)
         self.final_observations = self.observations
         if self._within is not None and not self._derives_all():
-            for name in ("rewards", "terminals", "truncations", "final_observations"):
-                setattr(self, name, getattr(self._within, name))  # valid after a plain `step` too
+            inner = self._within  # its rows are valid after a plain `step` too
+            self.rewards, self.terminals = inner.rewards, inner.terminals
+            self.truncations, self.final_observations = inner.truncations, inner.final_observations
         self._tracker = EpisodeTracker(self.num_agents)
 
     def _start_over(self) -> None:
         """Note that new episodes have begun: `recv` or `step` is next."""
         self._ready, self._sent, self._received = True, False, False
 
-    def _note_agents(self, ids: tuple[Any, ...]) -> None:
+    def _note_agents(self, ids: tuple[AgentId, ...]) -> None:
         """Note the agent ids that a subclass's results have as keys."""
         self.agent_ids = self.agent_ids or ids
         if "agents_per_env" not in vars(self):  # neither set nor computed so far
@@ -330,7 +335,7 @@ class VectorEnv(Closing):
             return actions
         return actions if isinstance(actions, Mapping) else self._by_agent(np.asarray(actions))
 
-    def _by_agent(self, rows: NDArray[Any]) -> Any:
+    def _by_agent(self, rows: NDArray[np.generic]) -> Any:
         """Return rows as {agent_id: rows of that agent}, views, where the envs use agent ids."""
         if self.agent_ids is None:
             return rows
@@ -345,9 +350,9 @@ class VectorEnv(Closing):
         if self._owns_rows:
             return self._batch_of(infos)
         before = self.observations
-        self.observations = result_rows(self, "observations", observations)
-        self.rewards = result_rows(self, "rewards", rewards)
-        ended = result_rows(self, "dones", dones)
+        self.observations = self._observation_rows(observations)
+        self.rewards = result_rows(self, "rewards", rewards, _REWARD)
+        ended = result_rows(self, "dones", dones, _FLAG)
         if self._derives_all():
             infos = infos_by_slot(self, infos)
             found = truncations_in(self.observations, ended, infos)
@@ -361,7 +366,11 @@ class VectorEnv(Closing):
         self._tracker.step(self.rewards, ended, self._acting)
         return self._batch_of(infos)
 
-    def _final_rows(self, inner: VectorEnv, before: NDArray[Any]) -> NDArray[Any]:
+    def _observation_rows(self, observations: Any) -> NDArray[np.generic]:
+        layout = self._observation_layout
+        return result_rows(self, "observations", observations, layout.dtype, layout.shape)
+
+    def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the last observations of episodes: the inner ones, unless those returned differ.
 
         Then they are the last ones returned before the end.
@@ -412,7 +421,7 @@ class VectorEnv(Closing):
         """
         raise UsageError(f"{type(self).__name__} cannot restore a snapshot: its envs have none.")
 
-    def _state_rows(self, state: Any, env: int | None, above: int = -1) -> NDArray[np.uint8]:
+    def _state_rows(self, state: ArrayLike, env: int | None, above: int = -1) -> NDArray[np.uint8]:
         """Return `state` as rows for all envs, or as the one for `env`, longer than `above`."""
         rows = np.atleast_2d(np.asarray(state))
         wanted = self.num_envs + self.surplus_envs if env is None else 1
@@ -499,7 +508,7 @@ class BufferedVectorEnv(VectorEnv):
         given = self._take_seed(seed)
         return native.fresh_seed() >> (32 if is_python else 0) if given is None else given
 
-    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[Any]:
+    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[np.generic]:
         """Return `actions`, in any form of `action_rows`, as rows for `slots`.
 
         By default for those handed over last. The result may be the very array given.
@@ -539,18 +548,18 @@ class WrappedVectorEnv(VectorEnv):
         self._note_reset(observations)
         return first_observations(observations)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
-        result: tuple[Any, Any, Any, Any] = self._wrapper.step(actions)
+    def step(self, actions: Any) -> StepResult:
+        result: StepResult = self._wrapper.step(actions)
         return result
 
-    def _final_rows(self, inner: VectorEnv, before: NDArray[Any]) -> NDArray[Any]:
+    def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
         if "final_observations" in vars(self._wrapper):
-            rows: NDArray[Any] = self._wrapper.final_observations
+            rows: NDArray[np.generic] = self._wrapper.final_observations
             return rows
         return super()._final_rows(inner, before)
 
 
-def check_vector_env(env: Any, name: str = "env") -> None:
+def check_vector_env(env: object, name: str = "env") -> None:
     """Raise UsageError, with the way to make one, unless `env` works like a VectorEnv."""
     if all(hasattr(env, name) for name in ("reset", "send", "recv", "num_agents")):
         return
@@ -559,7 +568,7 @@ def check_vector_env(env: Any, name: str = "env") -> None:
     raise UsageError(f"`{name}` must be a VectorEnv, but got {type(env).__name__}. Try {way}.")
 
 
-def _checked_seed(seed: Any) -> int:
+def _checked_seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise UsageError(f"`seed` must be a whole number >= 0, but got {seed!r}.")
     return int(seed) & (2**63 - 1)

@@ -87,7 +87,7 @@ def copied(env_creator: EnvCreator) -> EnvCreator:
         library._DYNAMIC_CLASS_TRACKER_BY_ID = ids
 
 
-def _modules_of(creator: Any) -> list[ModuleType]:
+def _modules_of(creator: object) -> list[ModuleType]:
     """Return the modules of a creator, and of what its partial or closure holds."""
     found: dict[str, ModuleType] = {}
     waiting: list[Any] = [creator]

@@ -235,7 +235,7 @@ class Multiprocessing(WorkerVectorEnv):
     # ---- Calls and end -------------------------------------------------------------------------
 
     def _call(
-        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
+        self, workers: list[int], call: str, *arguments: object, on_lost: OnLost = None
     ) -> dict[int, Any]:
         return self._group.call(workers, call, *arguments, on_lost=on_lost)
 

@@ -15,6 +15,7 @@ import re
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class Ray(WorkerVectorEnv):
         surplus_envs: int = 0,
         *,
         address: str | None = None,
-        worker_options: Mapping[str, Any] | None = None,
+        worker_options: Mapping[str, object] | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         restart: int = 0,
     ) -> None:
@@ -155,11 +156,11 @@ class Ray(WorkerVectorEnv):
 
     # ---- Calls ---------------------------------------------------------------------------------
 
-    def _send(self, worker: int, call: str, *arguments: Any) -> Any:
+    def _send(self, worker: int, call: str, *arguments: object) -> Any:
         return self._actors[worker].call.remote(call, *arguments)
 
     def _call(
-        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
+        self, workers: list[int], call: str, *arguments: object, on_lost: OnLost = None
     ) -> dict[int, Any]:
         refs = {worker: self._send(worker, call, *arguments) for worker in workers}
         answers: dict[int, Any] = {}
@@ -237,7 +238,7 @@ class Answer(NamedTuple):
     """What an actor answers to a call: its value, and the rows where the call has changed them."""
 
     value: Any
-    rows: dict[str, NDArray[Any]] | None = None  # by the name of their array
+    rows: dict[str, NDArray[np.generic]] | None = None  # by the name of their array
 
 
 class Actor:
@@ -269,7 +270,7 @@ class Actor:
         self._service = ShardService(self._shard, self._returns, self._lengths)
         return about
 
-    def _rows(self) -> dict[str, NDArray[Any]]:
+    def _rows(self) -> dict[str, NDArray[np.generic]]:
         rows = {name: getattr(self._shard.buffers, name) for name in _SENT}
         if self._shard.buffers.action_masks is not None:
             rows["action_masks"] = self._shard.buffers.action_masks
@@ -283,7 +284,7 @@ class _Connection:
 
     current: _Connection | None = None
 
-    def __init__(self, ray: Any, id: str, is_own: bool) -> None:
+    def __init__(self, ray: ModuleType, id: str, is_own: bool) -> None:
         self.ray, self._id, self._is_own = ray, id, is_own
         self._num_users = 0
 
@@ -320,7 +321,7 @@ class _Connection:
         """CPUs of the whole cluster."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
-    def default_options(self, num_workers: int) -> dict[str, Any]:
+    def default_options(self, num_workers: int) -> dict[str, object]:
         """Return options with which actors spread over the machines, however many there are.
 
         One CPU is for each, if there are as many: an actor that asks for more than what is free
@@ -331,7 +332,7 @@ class _Connection:
         return {"num_cpus": share, "scheduling_strategy": "SPREAD"}
 
 
-def _connect(ray: Any, address: str | None) -> None:
+def _connect(ray: ModuleType, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library must send no statistics
     is_given = address is not None or bool(os.environ.get("RAY_ADDRESS"))
     given = {} if address is None else {"address": address}

@@ -13,28 +13,26 @@ import dis
 import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib.env import AgentId
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import MisfitError, cast
 
 if TYPE_CHECKING:
     from pufferlib.vectorization.base import VectorEnv
 
+Scalar = TypeVar("Scalar", bound=np.generic)
 _UNPACK = dis.opmap.get("UNPACK_SEQUENCE", -1)
 
 
-def result_rows(env: VectorEnv, field: str, value: Any) -> NDArray[Any]:
-    """Return `value`, what `env` gave as `field`, as an array of rows; raise if it does not fit."""
-    layout = env._observation_layout
-    shape, dtype = {
-        "observations": (layout.shape, layout.dtype),
-        "rewards": ((), np.dtype(np.float32)),
-        "dones": ((), np.dtype(np.bool_)),
-    }[field]
+def result_rows(
+    env: VectorEnv, field: str, value: Any, dtype: np.dtype[Scalar], shape: tuple[int, ...] = ()
+) -> NDArray[Scalar]:
+    """Return `value`, what `env` gave as `field`, as rows of `shape`; raise if it does not fit."""
     if isinstance(value, Mapping):
         value = _rows_of_agents(env, field, value)
     try:
@@ -43,7 +41,9 @@ def result_rows(env: VectorEnv, field: str, value: Any) -> NDArray[Any]:
         raise EnvError(f"`{field}` of {type(env).__name__} {error}") from None
 
 
-def _rows_of_agents(env: VectorEnv, field: str, value: Mapping[Any, Any]) -> NDArray[Any]:
+def _rows_of_agents(
+    env: VectorEnv, field: str, value: Mapping[AgentId, Any]
+) -> NDArray[np.generic]:
     """Return {agent_id: rows} as rows of all slots.
 
     Where they are views of the observations of the env that `env` steps, the result is those.
@@ -62,8 +62,8 @@ def _rows_of_agents(env: VectorEnv, field: str, value: Mapping[Any, Any]) -> NDA
 
 
 def truncations_in(
-    observations: NDArray[Any], ended: NDArray[np.bool_], infos: list[Any]
-) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    observations: NDArray[np.generic], ended: NDArray[np.bool_], infos: list[Any]
+) -> tuple[NDArray[np.bool_], NDArray[np.generic]]:
     """Return the truncations that the infos mark, and the final observations of those slots."""
     truncations, final = np.zeros_like(ended), observations
     for slot, info in enumerate(infos):
@@ -126,7 +126,7 @@ class FirstRows(np.ndarray[Any, Any]):
         return np.asarray(self).__reduce__()
 
 
-class FirstRowsByAgent(dict[Any, Any]):
+class FirstRowsByAgent(dict[AgentId, Any]):
     """The dict {agent_id: rows} that `reset` returned."""
 
     def __iter__(self) -> Iterator[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.episodes import EpisodeStats
+from pufferlib.episodes import EpisodeStats, Info
 from pufferlib.errors import PufferError, UsageError
 from pufferlib.system import check_memory
 from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
@@ -62,7 +62,7 @@ class Serial(BufferedVectorEnv):
         self.agent_ids = self.shard.agent_ids
         return self._by_agent(self.observations)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, list[Info]]:
         self._begin("step")
         self._buffers.actions[...] = self._rows(actions)
         try:

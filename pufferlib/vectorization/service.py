@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.episodes import EpisodeStats, metrics_of
-from pufferlib.vectorization.actions import AgentIds
+from pufferlib.env import AgentIds
+from pufferlib.episodes import EpisodeStats, Info, metrics_of
 from pufferlib.vectorization.shard import Shard
 
 
 class TurnReport(NamedTuple):
     """What a worker reports of its turn, besides the rows."""
 
-    infos: dict[int, dict[str, Any]]  # by slot within the worker; slots without one are missing
+    infos: dict[int, Info]  # by slot within the worker; slots without one are missing
     stats: EpisodeStats | None = None  # of envs that count their episodes themselves
     agent_ids: AgentIds = None  # after a reset, and where they have changed
 
@@ -26,7 +27,9 @@ class ShardService:
     `returns` and `lengths` [slots] get the return and the length of each episode that ends.
     """
 
-    def __init__(self, shard: Shard, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def __init__(
+        self, shard: Shard, returns: NDArray[np.float64], lengths: NDArray[np.int64]
+    ) -> None:
         self.shard = shard
         self._returns, self._lengths = returns, lengths
         self._agent_ids: AgentIds = None  # as the parent knows them
@@ -62,7 +65,7 @@ class ShardService:
         has_news = given or stats is not None or ids is not None
         return TurnReport(given, stats, ids) if has_news else None, bool(finished)
 
-    def call(self, name: str, *arguments: Any) -> Any:
+    def call(self, name: str, *arguments: object) -> Any:
         """Run a call that is no step, between two turns."""
         shard = self.shard
         calls: dict[str, Callable[..., Any]] = {"reset": self.reset, "snapshot": shard.snapshot}

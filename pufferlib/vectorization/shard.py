@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
-from pufferlib.env import PufferEnv
-from pufferlib.episodes import EpisodeStats, EpisodeTracker
+from pufferlib.env import AgentIds, PufferEnv
+from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.spaces import ObservationChecks, Space, action_layout, action_values
-from pufferlib.vectorization.actions import AgentIds
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
 from pufferlib.vectorization.creators import EnvCreator
 
 # the envs' infos, one for each slot, and slot -> info of finished episodes
-StepInfos: TypeAlias = tuple[list[dict[str, Any]], Mapping[int, dict[str, Any]]]
+StepInfos: TypeAlias = tuple[list[Info], Mapping[int, Info]]
 
 _CHECKED_STEPS = 32  # in which observations are compared with the bounds of their Box
 
@@ -170,7 +169,7 @@ class Shard:
         buffers, progress = self.buffers, self.progress
         present = buffers.masks.copy()
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
-        infos: list[dict[str, Any]] = []
+        infos: list[Info] = []
         slots = self.slots_per_unit
         for unit, step, own_actions in self._steps:
             progress[0] = unit
@@ -189,7 +188,7 @@ class Shard:
 
     def _step_in_c(self) -> StepInfos:
         """Do what `step` does; Python handles only unusual results and ends of episodes."""
-        infos: list[dict[str, Any]] = []
+        infos: list[Info] = []
         stopped = self._run(0, infos)
         if stopped is None:
             if self._bounds_checks_left or not self._loop.checks_finite:
@@ -205,7 +204,7 @@ class Shard:
         self._check_observations("step", bool(finished))
         return infos, finished
 
-    def _run(self, first: int, infos: list[dict[str, Any]]) -> tuple[int, Any] | None:
+    def _run(self, first: int, infos: list[Info]) -> tuple[int, Any] | None:
         """Step units from `first` on, up to one that Python must handle; None at the end."""
         try:
             stopped: tuple[int, Any] | None = self._loop.run(first, infos)
@@ -349,7 +348,7 @@ class _Nested:
             vecenv.reset(seed=native.env_seed(seed, first_env) % 2**32)
         self._take(vecenv.recv())
 
-    def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
+    def step(self, actions: NDArray[np.generic]) -> tuple[Any, ...]:
         self.vecenv.send(action_values(self._action_layout, actions))
         batch = self.vecenv.recv()
         self._take(batch)
@@ -360,8 +359,9 @@ class _Nested:
         if self._rebound:
             return
         rows = self._rows
-        for name in ("observations", "rewards", "terminals", "truncations", "masks"):
-            getattr(rows, name)[:] = getattr(batch, name)
+        rows.observations[:], rows.rewards[:] = batch.observations, batch.rewards
+        rows.terminals[:], rows.truncations[:] = batch.terminals, batch.truncations
+        rows.masks[:] = batch.masks
         if batch.truncations.any():
             rows.final_observations[:] = self.vecenv.final_observations
         if rows.action_masks is not None:

@@ -79,14 +79,14 @@ class Threads(BufferedVectorEnv):
         self._vec.place(first_env)
         return True
 
-    def reset(self, seed: int | None = None) -> NDArray[Any]:
+    def reset(self, seed: int | None = None) -> NDArray[np.generic]:
         self._begin("reset")
         self._detach_infos()
         self._vec.reset(self._fresh_seed(seed))
         self._handed, self._num_received, self._num_sent = None, 0, 0
         return self.observations
 
-    def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[np.float32], Any, Infos]:
+    def step(self, actions: Any) -> tuple[NDArray[np.generic], NDArray[np.float32], Any, Infos]:
         self._begin("step")
         rows = self._rows(actions, None if self.batches == 1 else slice(0, self.num_agents))
         self._detach_infos()

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from pufferlib import native
 from pufferlib.buffers import Buffers
-from pufferlib.episodes import EpisodeStats, Finished, Infos
+from pufferlib.env import AgentIds
+from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.vectorization.actions import AgentIds
-from pufferlib.vectorization.base import Batch, BufferedVectorEnv
+from pufferlib.vectorization.base import Batch, BufferedVectorEnv, StepResult
 from pufferlib.vectorization.failures import LostWorkerError, OnLost
 from pufferlib.vectorization.service import TurnReport
 from pufferlib.vectorization.shard import EnvDescription, check_agent_ids
@@ -41,7 +41,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     mode: str  # "sync", or "async": batches of the workers that are ready
     restarts: int = 0  # workers replaced so far
-    _finalizer: weakref.finalize[Any, Any]  # ends the workers
+    _finalizer: weakref.finalize[..., object]  # ends the workers
 
     def _plan(self, units: list[range], num_workers: int, mode: str, restart: int) -> None:
         """Note which workers there will be; a backend calls this first."""
@@ -78,7 +78,9 @@ class WorkerVectorEnv(BufferedVectorEnv):
         envs = map(partition.envs, self._everyone)
         self._worker_slots = [slice(each.start * agents, each.stop * agents) for each in envs]
 
-    def _share(self, rows: Buffers, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def _share(
+        self, rows: Buffers, returns: NDArray[np.float64], lengths: NDArray[np.int64]
+    ) -> None:
         """Use these rows, and the return and length of each slot's last episode."""
         self._attach(rows, self._description.observation_space, self._description.action_space)
         self._returns, self._lengths = returns, lengths
@@ -90,7 +92,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     def _clear_turns(self) -> None:
         """Forget all turns, reports and statistics, as if no worker had run so far."""
-        self._reports: dict[int, dict[int, dict[str, Any]]] = {}  # infos by worker, then slot
+        self._reports: dict[int, dict[int, Info]] = {}  # infos by worker, then slot
         self._stats, self._counted = EpisodeStats(), EpisodeStats()
         self._running: list[int] = []  # workers with a turn
         self._idle: list[int] = []  # workers whose rows are ready, and not handed over yet
@@ -119,7 +121,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         self._next_workers()
         return self._by_agent(self.observations[self.slots])
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+    def step(self, actions: Any) -> StepResult:
         self._begin("step")
         self._give(actions, may_wait=True)
         batch = self._take()
@@ -173,7 +175,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         reported = self._take_reports(self._batch_workers)
         seconds = time.perf_counter() - self._clock_started
 
-        def build() -> dict[int, dict[str, Any]]:
+        def build() -> dict[int, Info]:
             infos = dict(Finished(ended, returns, lengths, seconds))
             for slot, info in reported.items():
                 infos[slot] = {**infos.get(slot, {}), **info}
@@ -199,9 +201,9 @@ class WorkerVectorEnv(BufferedVectorEnv):
         parts = [self._worker_slots[worker] for worker in workers]
         return np.concatenate([np.arange(part.start, part.stop) for part in parts])
 
-    def _take_reports(self, workers: list[int]) -> dict[int, dict[str, Any]]:
+    def _take_reports(self, workers: list[int]) -> dict[int, Info]:
         """Return slot of the batch -> info that its env gave in its last step."""
-        out: dict[int, dict[str, Any]] = {}
+        out: dict[int, Info] = {}
         if self._reports:
             first = 0
             for worker in workers:
@@ -338,7 +340,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         self._returns[slots], self._lengths[slots] = 0, 0
         self._reports.pop(worker, None)
 
-    def _ask(self, workers: list[int], call: str, *arguments: Any) -> dict[int, Any]:
+    def _ask(self, workers: list[int], call: str, *arguments: object) -> dict[int, Any]:
         """Call workers that have no turn; lost ones are replaced and called again."""
 
         def replace(error: LostWorkerError) -> None:
@@ -457,7 +459,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     @abstractmethod
     def _call(
-        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
+        self, workers: list[int], call: str, *arguments: object, on_lost: OnLost = None
     ) -> dict[int, Any]:
         """Run `ShardService.call` in workers without a turn and return their answers.
 

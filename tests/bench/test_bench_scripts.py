@@ -247,7 +247,7 @@ def test_processes_are_compared_by_their_median_iteration(
     monkeypatch.setattr(sys, "argv", ["ranks.py", "--env", "squared", "--rounds", "1"])
     ranks.main()
 
-    told = capsys.readouterr().out
-    assert "squared: 2 processes are 2.00 times as fast as one" in told
-    assert "64 x 64: flat 100 us, DDP 200 us" in told
+    reported = capsys.readouterr().out
+    assert "squared: 2 processes are 2.00 times as fast as one" in reported
+    assert "64 x 64: flat 100 us, DDP 200 us" in reported
     assert [word.endswith("train_template.py") for word in commands[0]].count(True) == 1

@@ -100,9 +100,9 @@ def test_bars_report_which_are_met(vec_bars: ModuleType) -> None:
 
 
 def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     result = bench_vec(
-        seconds=1, costs_us=(0,), turn_envs=(1, 4), turn_costs_us=(0,), on_progress=told.append
+        seconds=1, costs_us=(0,), turn_envs=(1, 4), turn_costs_us=(0,), on_progress=reported.append
     )
 
     (found,) = result.costs
@@ -120,7 +120,7 @@ def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     # 16 envs of 1 to 10 ms, 5.5 on average, make at most 16 / 5.5 ms = 2909 steps a second
     assert result.uneven.async_sps < 1.3 * 2909
     assert 0 <= result.idle_cpu < 1
-    assert told[0] == "envs of 0 us a step"
+    assert reported[0] == "envs of 0 us a step"
     assert json.loads(json.dumps(result.to_dict()))["costs"][0]["cost_us"] == 0
 
 

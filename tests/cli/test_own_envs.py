@@ -66,8 +66,8 @@ def own_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def scores(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return told
+    reported: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return reported
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -82,8 +82,13 @@ def test_a_users_class_trains_resumes_and_plays(
     assert main(["resume", name, "--train.num-iterations=3"]) == 0
     capsys.readouterr()
     assert main(["eval", name, "--episodes=6", "--json"]) == 0
-    told = scores(capsys)
-    assert (told["env"], told["episodes"], told["mean_reward"], told["walked"]) == (name, 6, 7, 7)
+    reported = scores(capsys)
+    assert (reported["env"], reported["episodes"], reported["mean_reward"], reported["walked"]) == (
+        name,
+        6,
+        7,
+        7,
+    )
     assert main(["eval", name, "--checkpoint", str(run), "--env.length=4", "--json"]) == 0
     assert scores(capsys)["episode_length"] == 4
 
@@ -95,9 +100,9 @@ def test_a_factory_can_be_measured_and_trained(
     for mode in ("sim", "train"):
         words = ["--mode", mode, "--seconds=0.05", "--num-envs=2", "--json"]
         assert main(["bench", name, *words, *WORDS[1:2]]) == 0
-        told = scores(capsys)
-        assert (told["env"], told["mode"]) == (name, mode)
-        assert told["sps"] > 0
+        reported = scores(capsys)
+        assert (reported["env"], reported["mode"]) == (name, mode)
+        assert reported["sps"] > 0
 
 
 @pytest.mark.parametrize(

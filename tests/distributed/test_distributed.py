@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pufferlib.distributed.world import ALONE, World
-from pufferlib.training.minibatches import own_units
+from pufferlib.training.rollout import own_units
 
 
 def torchrun(*words: str, ranks: int = 2) -> None:

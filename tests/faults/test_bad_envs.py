@@ -64,7 +64,7 @@ def test_the_traceback_of_the_env_is_chained(name: str, shown: str) -> None:
 
 def test_the_index_is_that_of_the_env_in_the_whole_vector() -> None:
     class Odd(Faulty):
-        """Breaks where it is told to."""
+        """Breaks at the chosen call."""
 
         def step(self, action: Any) -> Any:
             observation, _, *rest = super().step(0)

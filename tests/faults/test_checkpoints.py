@@ -75,7 +75,7 @@ class Training:
         return folder
 
     def stop(self, rows: int, signum: int) -> int:
-        """Send a signal once the log has so many rows; return the exit code."""
+        """Send a signal once the log has `rows` rows; return the exit code."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.process.communicate()

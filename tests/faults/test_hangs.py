@@ -28,7 +28,7 @@ from faulty import (
 from pufferlib.errors import WorkerError
 from pufferlib.vectorization import Multiprocessing, Serial
 
-TIMEOUT = 0.4 * slowness()  # nobody else may take so long
+TIMEOUT = 0.4 * slowness()  # nothing else may take that long
 GRACE = 6.0  # for the stack, for the other workers, and for a busy machine
 FORK: Any = {"start_method": "fork"}
 
@@ -41,7 +41,7 @@ def clean() -> Iterator[None]:
         yield
 
 
-def told(action: Any) -> str:
+def error_of(action: Any) -> str:
     """Return the error of what must hang, which must come in time."""
     start = time.monotonic()
     with pytest.raises(WorkerError) as caught:
@@ -58,7 +58,7 @@ def told(action: Any) -> str:
 def test_a_hang_in_any_call_is_named(fault: Any, call: str) -> None:
     options: Any = {"timeout": TIMEOUT, **FORK}
     if call == "__init__":
-        said = told(lambda: Multiprocessing(lambda: Faulty(fault, "init"), 4, 2, **options))
+        said = error_of(lambda: Multiprocessing(lambda: Faulty(fault, "init"), 4, 2, **options))
         worker = int(said.split()[1])
         env = 2 * worker
     else:
@@ -66,13 +66,13 @@ def test_a_hang_in_any_call_is_named(fault: Any, call: str) -> None:
         vecenv.reset(seed=0)
         worker, env = 1, 3
         if call == "reset":
-            said = told(lambda: vecenv.reset(seed=BAD_SEED))
+            said = error_of(lambda: vecenv.reset(seed=BAD_SEED))
             worker, env = 0, 0
         elif call == "close":
             vecenv.step([NOTHING, NOTHING, NOTHING, AT_CLOSE])
-            said = told(vecenv.close)
+            said = error_of(vecenv.close)
         else:
-            said = told(lambda: vecenv.step([NOTHING, NOTHING, NOTHING, NOW]))
+            said = error_of(lambda: vecenv.step([NOTHING, NOTHING, NOTHING, NOW]))
     line, heading, *stack = said.splitlines()
     assert line == (
         f"worker {worker} (envs {2 * worker} to {2 * worker + 1}) did not finish `{call}` "
@@ -86,7 +86,7 @@ def test_a_hang_in_any_call_is_named(fault: Any, call: str) -> None:
 def test_a_stopped_process_hangs_too() -> None:
     vecenv = Multiprocessing(lambda: Faulty(stop_the_process), 4, 2, timeout=TIMEOUT, **FORK)
     vecenv.reset(seed=0)
-    said = told(lambda: vecenv.step([NOW, NOTHING, NOTHING, NOTHING]))
+    said = error_of(lambda: vecenv.step([NOW, NOTHING, NOTHING, NOTHING]))
     assert said.startswith(
         f"worker 0 (envs 0 to 1) did not finish `step` of env 0 within {TIMEOUT:g} s"
     )
@@ -97,7 +97,7 @@ def test_an_env_in_a_vector_of_a_worker_is_named_by_its_vector() -> None:
         lambda: Serial(lambda: Faulty(sleep_forever), 2), 4, 2, timeout=TIMEOUT, **FORK
     )
     vecenv.reset(seed=0)
-    said = told(lambda: vecenv.step([NOTHING] * 6 + [NOW, NOTHING]))
+    said = error_of(lambda: vecenv.step([NOTHING] * 6 + [NOW, NOTHING]))
     assert said.startswith("worker 1 (envs 4 to 7) did not finish `step` of envs 6 to 7 within")
 
 
@@ -115,7 +115,7 @@ def test_a_hang_is_noticed_while_others_do_its_work() -> None:
             vecenv.send(NOTHING)
 
     said = f"worker {first} (env {first}) did not finish `step` within {TIMEOUT:g} s (`timeout`)."
-    assert told(run).startswith(said)
+    assert error_of(run).startswith(said)
 
 
 def test_a_reset_that_hangs_is_noticed_while_others_go_on(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_reset_that_hangs_is_noticed_while_others_go_on(tmp_path: Path) -> Non
         while True:
             vecenv.step(NOTHING)
 
-    assert f"did not finish `reset` within {TIMEOUT:g} s (`timeout`)." in told(run)
+    assert f"did not finish `reset` within {TIMEOUT:g} s (`timeout`)." in error_of(run)
 
 
 class Slow(Faulty):

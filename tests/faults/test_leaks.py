@@ -1,4 +1,4 @@
-"""Vectors come and go, and workers wait: nothing grows, and nobody burns a core (R11)."""
+"""Vectors come and go, and workers wait: nothing grows, and no core is kept busy (R11)."""
 
 from __future__ import annotations
 

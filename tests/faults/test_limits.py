@@ -1,4 +1,4 @@
-"""Small machines: what is needed, what there is and what to do is told before work starts (R16)."""
+"""Small machines: an error before work starts says what is needed and what to do (R16)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ with Multiprocessing(Faulty, 64, 4) as vecenv:
 @pytest.mark.filterwarnings("ignore:.*workers share.*core")
 def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     class Narrow(Channel):
-        """Holds few messages that nobody has read yet, as if there were hundreds of workers."""
+        """Holds few messages that are not read yet, as if there were hundreds of workers."""
 
         @staticmethod
         def pair() -> tuple[Channel, Channel]:

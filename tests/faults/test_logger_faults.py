@@ -126,12 +126,12 @@ print(slowest)
         WANDB_API_KEY="0" * 40,
         WANDB_INIT_TIMEOUT="3",
     )
-    output, told = process.communicate(timeout=SOON)
+    output, reported = process.communicate(timeout=SOON)
 
     assert process.returncode == 0
     assert float(output) < 2.5  # the server alone holds up whoever waits for it for 3 s
     assert steps_of_jsonl(tmp_path / "log.jsonl") == list(range(300))
-    assert told.count("WandbLogger cannot reach the server") == 1
+    assert reported.count("WandbLogger cannot reach the server") == 1
     (kept,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    assert f"`wandb sync {kept.parent}` uploads it" in told
+    assert f"`wandb sync {kept.parent}` uploads it" in reported
     assert kept.stat().st_size > 300 * 40  # every number takes more than a byte

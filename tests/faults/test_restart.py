@@ -1,4 +1,4 @@
-"""`restart`: a lost worker is replaced, its envs begin anew and say so, the rest goes on (R3)."""
+"""`restart`: a lost worker is replaced, its envs start new episodes, the others continue (R3)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_envs_of_a_lost_worker_are_cut_and_begin_anew(moment: str) -> None:
         assert vecenv.final_observations[2:].tolist() == [[3, seeds[2]], [3, seeds[3]]]
         assert observations[2:, 0].tolist() == [0, 0]
         assert (observations[2:, 1] != seeds[2:]).all()
-        assert list(infos) == [{}, {}, {}, {}]  # nobody knows how that episode ended
+        assert list(infos) == [{}, {}, {}, {}]  # how that episode ended is unknown
         vecenv.step(NOTHING)
         serial.step(NOTHING)
         assert (vecenv.observations[:2] == serial.observations[:2]).all()
@@ -118,7 +118,7 @@ def test_two_that_die_at_once_are_both_replaced() -> None:
 
 def test_a_death_while_another_is_replaced_is_not_missed(tmp_path: Path) -> None:
     class Slow(Faulty):
-        """Tells the other worker to die while this one is created again."""
+        """Makes the other worker die while this one is created again."""
 
         def __init__(self) -> None:
             super().__init__(kill)

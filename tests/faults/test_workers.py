@@ -47,7 +47,7 @@ def clean() -> Iterator[None]:
         yield
 
 
-def told(action: Any) -> tuple[WorkerError, float]:
+def error_of(action: Any) -> tuple[WorkerError, float]:
     """Return the error of what must lose a worker, and how long it took."""
     start = time.monotonic()
     with pytest.raises(WorkerError) as caught:
@@ -62,20 +62,22 @@ def told(action: Any) -> tuple[WorkerError, float]:
 def test_a_death_in_any_call_is_named(death: str, call: str) -> None:
     fault, name, how = DEATHS[death]
     if call == "__init__":
-        error, seconds = told(lambda: Multiprocessing(lambda: Faulty(fault, "init"), 4, 2, **FORK))
+        error, seconds = error_of(
+            lambda: Multiprocessing(lambda: Faulty(fault, "init"), 4, 2, **FORK)
+        )
         assert error.worker in (0, 1)
     else:
         vecenv = Multiprocessing(lambda: Faulty(fault), 4, 2, **FORK)
         vecenv.reset(seed=0)
         if call == "reset":
-            error, seconds = told(lambda: vecenv.reset(seed=BAD_SEED))  # env 0 gets it as it is
+            error, seconds = error_of(lambda: vecenv.reset(seed=BAD_SEED))  # env 0 gets it as it is
             assert error.worker == 0
         elif call == "close":
             vecenv.step([NOTHING, NOTHING, NOTHING, AT_CLOSE])
-            error, seconds = told(vecenv.close)
+            error, seconds = error_of(vecenv.close)
         else:
             action = NOW if call == "step" else AT_RESET
-            error, seconds = told(lambda: vecenv.step([NOTHING, NOTHING, NOTHING, action]))
+            error, seconds = error_of(lambda: vecenv.step([NOTHING, NOTHING, NOTHING, action]))
         if call != "reset":
             assert error.worker == 1
         vecenv.close()
@@ -105,7 +107,7 @@ def test_a_death_is_named_for_every_start_method(method: Any) -> None:
     fault = DEATHS["segfault"][0]
     vecenv = Multiprocessing(lambda: Faulty(fault), 2, 2, start_method=method)
     vecenv.reset(seed=0)
-    error, seconds = told(lambda: vecenv.step([NOTHING, NOW]))
+    error, seconds = error_of(lambda: vecenv.step([NOTHING, NOW]))
     assert str(error).startswith("worker 1 (env 1) died of SIGSEGV during `step`.\n")
     assert "in crash" in str(error)
     assert is_within(seconds, LIMIT)
@@ -131,7 +133,7 @@ def test_a_death_between_two_calls_is_told_by_the_next(call: str) -> None:
         else:
             getattr(vecenv, call)(*([0] if call == "step" else [3] if call == "render" else []))
 
-    error, seconds = told(run)
+    error, seconds = error_of(run)
     assert error.worker == 1
     assert error.signal == "SIGKILL"
     assert is_within(seconds, LIMIT)
@@ -149,7 +151,7 @@ class Long(Faulty):
 def test_nobody_waits_for_the_others_to_finish_first() -> None:
     vecenv = Multiprocessing(lambda: Long(kill), 2, 2, **FORK)
     vecenv.reset(seed=0)
-    error, seconds = told(lambda: vecenv.step([NOTHING, NOW]))
+    error, seconds = error_of(lambda: vecenv.step([NOTHING, NOW]))
     assert error.worker == 1
     assert is_within(seconds, LIMIT)
 
@@ -169,7 +171,7 @@ def test_a_dead_worker_is_noticed_while_others_do_its_work() -> None:
             vecenv.recv()
             vecenv.send(NOTHING)
 
-    error, seconds = told(run)
+    error, seconds = error_of(run)
     assert error.worker == 2
     assert is_within(seconds, LIMIT)
 
@@ -185,7 +187,7 @@ def test_a_death_in_the_middle_of_a_message_is_told() -> None:
 
     vecenv = Multiprocessing(Verbose, 2, 2, **FORK)
     vecenv.reset(seed=0)
-    error, _ = told(lambda: [vecenv.step([NOTHING, NOW]) for _ in range(2)])
+    error, _ = error_of(lambda: [vecenv.step([NOTHING, NOW]) for _ in range(2)])
     assert error.worker == 1
     assert error.signal == "SIGKILL"
 
@@ -198,7 +200,7 @@ def test_the_death_of_the_launcher_is_told_too() -> None:
         child for child in psutil.Process().children() if child.pid in children() - known
     )
     launcher.kill()
-    error, seconds = told(lambda: [vecenv.step(0) for _ in range(10**6)])  # they die with it
+    error, seconds = error_of(lambda: [vecenv.step(0) for _ in range(10**6)])  # they die with it
     assert "the process that starts the workers died" in str(error)
     assert is_within(seconds, LIMIT)
 
@@ -213,7 +215,7 @@ def test_a_worker_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(os, "fork", lambda: next(calls)())
         Multiprocessing(Faulty, 2, 1, **FORK)
 
-    error, seconds = told(start)
+    error, seconds = error_of(start)
     assert "it could not be started: Resource temporarily unavailable" in str(error)
     assert is_within(seconds, LIMIT)
 
@@ -229,7 +231,7 @@ def test_what_an_env_has_started_ends_with_its_worker(end: str, simulator: str) 
     if end == "close":
         vecenv.close()
     else:
-        told(lambda: vecenv.step([NOW, NOTHING, NOTHING, NOTHING]))
+        error_of(lambda: vecenv.step([NOW, NOTHING, NOTHING, NOTHING]))
     assert not wait_for_end(simulators, LIMIT)
 
 
@@ -267,7 +269,7 @@ def test_a_stderr_that_nobody_reads_holds_nothing_up() -> None:
         vecenv.send([NOW, NOTHING])  # worker 0 waits for a reader that never comes
         time.sleep(0.1)
         os.kill(pids[1], signal.SIGKILL)
-        error, seconds = told(vecenv.recv)
+        error, seconds = error_of(vecenv.recv)
         assert error.worker in (0, 1)
         assert is_within(seconds, LIMIT + 1)
     finally:

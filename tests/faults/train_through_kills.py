@@ -3,7 +3,7 @@
     python tests/faults/train_through_kills.py [KILLS=50] [SEED=0]
 
 CartPole-v1 of Gymnasium in worker processes that are killed at random moments and replaced. The run
-must end at the same step as one that nobody disturbs, tell its restarts in its log, and solve the
+must end at the same step as an undisturbed one, report its restarts in its log, and solve the
 game: a mean return of 475 or more over the last episodes, as Gymnasium has it.
 """
 

@@ -1,4 +1,4 @@
-"""Stand-ins for packages of other people: modules that speak their API."""
+"""Stand-ins for packages of other people: modules with the same API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crafter: seeds, ends and achievements, against a world that speaks the package's API."""
+"""Crafter: seeds, ends and achievements, against a world with the package's API."""
 
 from __future__ import annotations
 

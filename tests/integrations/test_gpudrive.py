@@ -1,4 +1,4 @@
-"""GPUDrive: scenes as envs, against an env that speaks GPUDriveTorchEnv's API."""
+"""GPUDrive: scenes as envs, against an env with GPUDriveTorchEnv's API."""
 
 from __future__ import annotations
 

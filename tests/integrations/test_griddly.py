@@ -34,7 +34,7 @@ class Kind(enum.Enum):
 
 
 class Game:
-    """Speaks the API of `griddly.GymWrapper`: 4-tuples, planes first."""
+    """Has the API of `griddly.GymWrapper`: 4-tuples, planes first."""
 
     def __init__(self, yaml_file: str, level: int, max_steps: int | None, **observers: Any) -> None:
         self.file, self.level, self.given = Path(yaml_file), level, None

@@ -1,4 +1,4 @@
-"""MicroRTS: masks and ends, against a vector env that speaks gym-microrts' API."""
+"""MicroRTS: masks and ends, against a vector env with gym-microrts' API."""
 
 from __future__ import annotations
 

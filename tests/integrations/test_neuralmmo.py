@@ -1,4 +1,4 @@
-"""Neural MMO: observations and masks, against a world that speaks nmmo's API."""
+"""Neural MMO: observations and masks, against a world with nmmo's API."""
 
 from __future__ import annotations
 

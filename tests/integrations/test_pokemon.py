@@ -19,7 +19,7 @@ X, LEVEL, BADGES = 0xD362, 0xD18C, 0xD356
 
 
 class Emulator:
-    """Speaks PyBoy's API; `down` moves the hero, `a` gains a level, `b` a badge."""
+    """Has PyBoy's API; `down` moves the hero, `a` gains a level, `b` a badge."""
 
     made: Emulator
 

@@ -20,7 +20,7 @@ ROWS = {10: {"sps": 1.5, "env/score": 2.0}, 20: {"sps": 2.5, "env/score": math.n
 
 
 def run(script: str, folder: Path, **variables: str) -> str:
-    """Run a script in a folder of its own, without an account of anybody; return stderr.
+    """Run a script in a folder of its own, without any account; return stderr.
 
     What a backend needs for its end on a busy machine is not what these tests are about.
     """
@@ -152,7 +152,7 @@ with WandbLogger("project", entity="team", name="first", config={{"gamma": 0.9}}
     for step, metrics in {ROWS!r}.items():
         logger.log(metrics, step)
 """
-    told = run(script, tmp_path)
+    stderr = run(script, tmp_path)
     rows = wandb_rows(tmp_path)
     (about,) = (r.run for r in wandb_records(tmp_path) if r.WhichOneof("record_type") == "run")
 
@@ -161,8 +161,8 @@ with WandbLogger("project", entity="team", name="first", config={{"gamma": 0.9}}
     assert math.isnan(rows[20]["env/score"])
     assert (about.project, about.entity, about.display_name) == ("project", "team", "first")
     assert {item.key: item.value_json for item in about.config.update}["gamma"] == "0.9"
-    assert told.count("WandbLogger is not logged in: the run is kept on disk. `wandb sync ") == 1
-    assert told.count("\n") == 2  # that warning and the line of code that it points to
+    assert stderr.count("WandbLogger is not logged in: the run is kept on disk. `wandb sync ") == 1
+    assert stderr.count("\n") == 2  # that warning and the line of code that it points to
 
 
 def test_wandb_log_of_the_user_adds_to_the_run_of_the_logger(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ assert neptune.run is not None
 os.environ["NEPTUNE_MODE"] = "debug"  # as for a server of one's own: it is not closed
 pufferlib.NeptuneLogger("team/project").close()
 """
-    told = run(script, tmp_path, WANDB_MODE="offline", OMP_NUM_THREADS="1")
+    stderr = run(script, tmp_path, WANDB_MODE="offline", OMP_NUM_THREADS="1")
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     expected = [(row["step"], row["policy_loss"]) for row in lines]
     nowhere = [name for name, value in lines[0].items() if value is None]
@@ -258,8 +258,8 @@ pufferlib.NeptuneLogger("team/project").close()
     assert series(tmp_path)["policy_loss"] == expected
     assert "mean_reward" in nowhere  # NaN: no episode has ended yet
     assert all(step > 64 for name in nowhere for step, _ in series(tmp_path).get(name, []))
-    assert told.count("hosted service closed in March 2026") == 1
-    assert told.count("\n") == 1
+    assert stderr.count("hosted service closed in March 2026") == 1
+    assert stderr.count("\n") == 1
 
 
 def test_a_full_disk_of_tensorboard_warns_once(tmp_path: Path) -> None:
@@ -276,9 +276,9 @@ for step in range(50):
 logger.close()
 """
     pytest.importorskip("resource")
-    told = run(script, tmp_path)
+    stderr = run(script, tmp_path)
     steps = [step for step, _ in scalars(tmp_path / "tb")["sps"]]
 
     assert steps == list(range(len(steps)))  # whole records up to the limit
     assert 0 < len(steps) < 50
-    assert told.count("RuntimeWarning: TensorboardLogger failed ") == 1
+    assert stderr.count("RuntimeWarning: TensorboardLogger failed ") == 1

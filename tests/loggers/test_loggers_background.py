@@ -108,7 +108,7 @@ def test_log_never_waits_for_a_backend_that_blocks() -> None:
         start = time.perf_counter()
         backend.log({f"metric/{i}": 1.0 for i in range(40)}, step)
         slowest = max(slowest, time.perf_counter() - start)
-    assert slowest < 0.5  # the gate is closed for longer than that: nobody waited for it
+    assert slowest < 0.5  # the gate is closed for longer than that: `log` did not wait for it
     assert backend.rows == []
     backend.gate.set()
     backend.close()

@@ -57,7 +57,7 @@ def test_500_balanced_steps_are_a_truncation_with_perf_1() -> None:
             vecenv.step(_balance(vecenv.observations))
             assert not vecenv.terminals.any()
             assert vecenv.truncations.all() == vecenv.truncations.any() == (step == 500)
-        # The final row goes on from the last one: x moves by tau x_dot. The next row starts anew.
+        # The final row follows the last one: x moves by tau x_dot. Then a new episode starts.
         moved = last[:, 0] + 0.02 * last[:, 1]
         np.testing.assert_allclose(vecenv.final_observations[:, 0], moved, atol=1e-6)
         assert (np.abs(vecenv.observations) <= 0.05).all()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import pufferlib
 from pufferlib import PuffeRL, config
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import policy_step
+from pufferlib.policies.acting import policy_step
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs.evaluation import evaluate_policy
 
@@ -215,7 +215,7 @@ def test_a_policy_with_memory_can(name: str, recurrent: Any) -> None:
 def test_training_without_memory_stays_at_chance(name: str, chance: float, steps: int) -> None:
     # The last answer is drawn from the same odds for either history, and each is right in half of
     # all episodes: whatever the odds are, half the turns are right, and a quarter of all two bits.
-    # (In tmaze fewer: who is cut before the junction is never right.) An LSTM is at 0.9 by then.
+    # (In tmaze fewer: an agent cut before the junction is never right.) An LSTM is at 0.9 by then.
     with training(name, policy={"recurrent": "none"}) as trainer:
         right = episodes = 0.0
         while trainer.steps < steps:

@@ -179,7 +179,7 @@ def test_every_row_equals_the_twins(params: dict[str, int]) -> None:
                 twin.step(actions[rows])
                 np.testing.assert_array_equal(vec.rewards[rows], twin.rewards)
                 np.testing.assert_array_equal(vec.terminals[rows], twin.terminals)
-                # Who ended in this very tick, or waits, is not cut off.
+                # A snake that ended in this very tick, or waits, is not cut off.
                 cut = twin.truncated & twin.present & ~twin.terminals
                 np.testing.assert_array_equal(vec.truncations[rows], cut)
                 assert not twin.terminals[~before].any()
@@ -195,7 +195,7 @@ def test_every_row_equals_the_twins(params: dict[str, int]) -> None:
 
 
 def test_score_is_the_length_at_death_and_perf_its_share_of_the_target() -> None:
-    # Nobody eats on the way up from a board without room for luck: food is on one cell of 40000.
+    # No snake eats on the way up from a board without room for luck: food is on one cell of 40000.
     # A snake that only goes up unfolds to 3 cells and dies at the wall: score 3, perf 3/6.
     params = {"width": 200, "height": 200, "num_agents": 1, "num_food": 1, "target_length": 6}
     with pufferlib.make("snake", num_envs=64, **params) as vec:

@@ -27,8 +27,14 @@ from torch.testing import assert_close
 
 from pufferlib.distributed.world import SlotGenerator, World
 from pufferlib.errors import UsageError
-from pufferlib.policies.distributions import env_actions, evaluate_actions, mode, sample
-from pufferlib.policies.outputs import PolicyOutput, policy_output
+from pufferlib.policies.distributions import (
+    PolicyOutput,
+    env_actions,
+    evaluate_actions,
+    mode,
+    policy_output,
+    sample,
+)
 from pufferlib.policies.squash import Squash, middle_and_reach
 from pufferlib.spaces import ActionLayout, action_layout, rows_from_values, unflatten_action
 

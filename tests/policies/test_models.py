@@ -20,7 +20,7 @@ from pufferlib.models import (
     MultiInput,
     make_policy,
 )
-from pufferlib.policies.calling import policy_sequence, policy_step
+from pufferlib.policies.acting import policy_sequence, policy_step
 from pufferlib.policies.distributions import env_actions, evaluate_actions, mode, sample
 from pufferlib.policies.observations import policy_spaces, torch_dtype
 from pufferlib.pytorch import RecurrentWrapper

@@ -22,7 +22,7 @@ from torch.distributions import (
 import pufferlib
 from pufferlib.errors import UsageError
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import policy_sequence, policy_step, takes_state
+from pufferlib.policies.acting import policy_sequence, policy_step, takes_state
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.squash import Squash, middle_and_reach
 from pufferlib.pytorch import LSTMWrapper, layer_init
@@ -260,7 +260,7 @@ def test_a_mean_and_one_deviation_for_all_states() -> None:
 
 
 class Squashed(Body):
-    """Tells of Box actions in [-3, 5] by a distribution."""
+    """Returns a distribution of Box actions in [-3, 5]."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(CUES, 4)

@@ -16,16 +16,15 @@ from torch.testing import assert_close
 
 import pufferlib
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import (
+from pufferlib.policies.acting import (
     in_eval_mode,
     policy_sequence,
     policy_step,
     prepare_policy,
     takes_state,
 )
-from pufferlib.policies.distributions import evaluate_actions
+from pufferlib.policies.distributions import PolicyOutput, evaluate_actions
 from pufferlib.policies.observations import PolicySpaces, observation_rows, policy_spaces
-from pufferlib.policies.outputs import PolicyOutput
 from pufferlib.policies.recurrent import reset_state
 from pufferlib.pytorch import LSTMWrapper, layer_init, unflatten_observations
 from pufferlib.spaces import (
@@ -357,7 +356,7 @@ class Layered(nn.Module):
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 2, 3, 4])
 def test_states_with_layers_first_are_kept_with_the_batch_first(layers: int, batch: int) -> None:
-    # where there are as many layers as rows, the shape alone does not tell which is which
+    # where there are as many layers as rows, the shape alone does not show which is which
     policy, spaces = Layered(layers), spaces_of(Discrete(3))
     rows = torch.arange(batch * 3.0).view(batch, 3)
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from pufferlib.errors import UsageError
 from pufferlib.models import make_policy
-from pufferlib.policies.calling import policy_sequence, policy_step
+from pufferlib.policies.acting import policy_sequence, policy_step
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import (
     GRU,

@@ -10,7 +10,7 @@ from torch.distributions import Beta
 from torch.testing import assert_close
 
 from pufferlib.errors import UsageError
-from pufferlib.policies.calling import policy_sequence, policy_step, prepare_policy, takes_state
+from pufferlib.policies.acting import policy_sequence, policy_step, prepare_policy, takes_state
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import reset_state
 from pufferlib.policies.two_part import _cut

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 
 def main(out: str) -> None:
     rank = join_world("cpu").rank
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for name, values in CASES.items():
         value = values[rank]
         settings = {"batch_size": 512, "dashboard": "off"}
@@ -38,10 +38,10 @@ def main(out: str) -> None:
                 settings[name] = value
             try:
                 pufferlib.PuffeRL(env, policy, device="cpu", **settings)
-                told[name] = ""
+                reported[name] = ""
             except UsageError as error:
-                told[name] = str(error)
-    Path(f"{out}.{rank}").write_text(json.dumps(told))
+                reported[name] = str(error)
+    Path(f"{out}.{rank}").write_text(json.dumps(reported))
 
 
 if __name__ == "__main__":

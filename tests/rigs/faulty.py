@@ -28,7 +28,7 @@ BAD_SEED = 13
 
 
 class Faulty(gymnasium.Env[Any, Any]):
-    """Counts its steps, and runs `fault` when told: by an action, by a seed, or when it is made.
+    """Counts its steps, and runs `fault` on demand: by an action, by a seed, or when it is made.
 
     Action NOW does so in this step, AT_CLOSE when it is closed, AT_RESET in the reset that follows:
     the episode is cut with this step. `at="init"` does so in its constructor, and BAD_SEED in

@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 def spare_a_grammar(folder: Path) -> None:
     """Let no process of the cluster import what jsonschema would, which Ray imports.
 
-    It builds a parser, 2 s for each of a dozen processes, for formats that nobody checks.
+    It builds a parser, 2 s for each of a dozen processes, for formats that are not checked.
     """
     (folder / "rfc3987_syntax.py").write_text("raise ImportError")
     sys.path.insert(0, str(folder))

@@ -891,7 +891,7 @@ def test_an_env_that_does_not_fit_is_refused_and_changes_nothing(
         trainer.env = pufferlib.make(name, **{"num_envs": 4, "num_workers": 1, **params})
     assert trainer.env is env
     assert everything(trainer) == before
-    trainer.train()  # the rollout at hand is still there
+    trainer.train()  # the last rollout is still there
 
 
 def test_one_policy_goes_through_the_trainers_of_a_curriculum() -> None:

@@ -80,8 +80,8 @@ def test_the_script_trains_falls_back_to_the_cpu_and_resumes(
     assert steps() == [256, 512]
 
     assert template.main(TINY) == 0
-    told = "Resuming from checkpoints/cartpole/latest.safetensors, after iteration 2.\n"
-    assert capsys.readouterr().err == told
+    reported = "Resuming from checkpoints/cartpole/latest.safetensors, after iteration 2.\n"
+    assert capsys.readouterr().err == reported
     assert steps() == [256, 512, 768, 1024]
 
 
@@ -160,7 +160,7 @@ def test_every_argument_reaches_the_trainer(trainers: list[pufferlib.PuffeRL]) -
     args = vars(template.parse(words))
     assert args == given  # no argument is missing here, and all are read
     defaults = vars(template.parse([]))
-    assert [key for key in given if given[key] == defaults[key]] == []  # so each one can tell
+    assert [key for key in given if given[key] == defaults[key]] == []  # so each one matters
     pytest.importorskip("tensorboard")
     assert template.main(words) == 0
 

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, UsageError
-from pufferlib.policies.calling import unwrapped
+from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.runs import checkpoint
@@ -825,8 +825,8 @@ def put(name: str, part: Tensor) -> Callable[[Any, dict[str, Tensor]], None]:
 
 FORGERIES: dict[str, tuple[Callable[[Any, dict[str, Tensor]], Any], str]] = {
     "no pool": (lambda own, _: own.pop("pool"), "does not fit this run: KeyError"),
-    "a pool that is none": (lambda own, _: own.update(pool=3), "does not fit this run"),
-    "a member that is none": (
+    "a pool that is a number": (lambda own, _: own.update(pool=3), "does not fit this run"),
+    "a member that is invalid": (
         lambda own, _: own["pool"].__setitem__(0, None),
         "does not fit this run: TypeError",
     ),

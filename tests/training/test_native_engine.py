@@ -60,7 +60,7 @@ def test_rollouts_store_what_the_policy_says_of_them(env: str, squash: bool) -> 
         run.evaluate()
         rollout, engine = run.engine.rollout, run.engine
         assert isinstance(engine, NativeEngine)
-        from pufferlib.training.minibatches import take
+        from pufferlib.training.rollout import take
 
         every = torch.arange(len(rollout.values))
         with torch.no_grad():

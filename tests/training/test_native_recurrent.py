@@ -26,7 +26,7 @@ from pufferlib.errors import UsageError
 from pufferlib.models import MLP, make_policy
 from pufferlib.policies.recurrent import LSTM, MinGRU, RecurrentState, tensors_of
 from pufferlib.policies.recurrent_wrapper import RecurrentWrapper
-from pufferlib.training.minibatches import take
+from pufferlib.training.rollout import take
 from pufferlib.training.trainer import PuffeRL
 from pufferlib.vectorization import Multiprocessing
 

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.errors import CheckpointError, UsageError
-from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.acting import policy_sequence
 from pufferlib.policies.normalisation import (
     CLIP,
     RETURN_FLOOR,
@@ -114,7 +114,7 @@ def test_without_floats_there_is_nothing_to_normalise() -> None:
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
     norm = RewardNorm(1, 0.5, CPU)
     ends = torch.tensor([[False, False, True, False]])
-    # returns: 1, 0.5*1 + 2 = 2.5, 0.5*2.5 + 3 = 4.25, then anew: 4. Mean 2.9375
+    # returns: 1, 0.5*1 + 2 = 2.5, 0.5*2.5 + 3 = 4.25, then from zero: 4. Mean 2.9375
     rewards = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     norm.update(rewards, ends)
     spread = np.std([1, 2.5, 4.25, 4])
@@ -230,7 +230,7 @@ def test_rewards_are_scaled_then_normalised_then_clipped() -> None:
     bare: dict[str, Any] = {"norm_reward": False}
     assert_close(rewards(**bare), plain)
     assert rewards(reward_scale=0.5, reward_clip=2.0, **bare).tolist() == [0.5, 1, 1.5, 2, 2, 2]
-    # returns: 1, 2.5, 4.25, 6.125, then anew 5, 8.5
+    # returns: 1, 2.5, 4.25, 6.125, then from zero 5, 8.5
     spread = float(np.std([1, 2.5, 4.25, 6.125, 5, 8.5]))
     assert_close(rewards(), plain / spread)
     assert_close(rewards(norm_reward=True, reward_scale=100.0), plain / spread)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import pufferlib
 from pufferlib import PuffeRL
-from pufferlib.training.minibatches import Minibatch
+from pufferlib.training.rollout import Minibatch
 
 Array = NDArray[np.float64]
 SEGMENTS, HORIZON, WIDTH = 6, 4, 5

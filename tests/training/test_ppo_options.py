@@ -17,8 +17,8 @@ import pufferlib
 from pufferlib import PuffeRL
 from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
-from pufferlib.training.minibatches import minibatches
 from pufferlib.training.ppo import Steps, Targets, compute_advantages_torch
+from pufferlib.training.rollout import minibatches
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {

@@ -14,13 +14,19 @@ from torch.testing import assert_close
 import pufferlib
 from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
-from pufferlib.policies.acting import Actor
-from pufferlib.policies.calling import policy_sequence
+from pufferlib.policies.acting import Actor, policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
 from pufferlib.policies.observations import policy_spaces
-from pufferlib.training.minibatches import minibatches
 from pufferlib.training.profiling import Profiler
-from pufferlib.training.rollout import Carry, Rollout, RolloutSizes, Targets, begin, collect
+from pufferlib.training.rollout import (
+    Carry,
+    Rollout,
+    RolloutSizes,
+    Targets,
+    begin,
+    collect,
+    minibatches,
+)
 from pufferlib.vectorization import Serial, VectorEnv
 
 CPU = torch.device("cpu")
@@ -111,7 +117,7 @@ def test_absent_slots_are_masked_and_bootstrap_nothing() -> None:
 
 
 def test_a_truncated_memory_goes_into_the_final_value() -> None:
-    # sums of observations: 0, 0+1, 0+1+2; cut at step 2: final 102 on top of 3, then anew from 3
+    # sums of observations: 0, 0+1, 0+1+2; cut at step 2: final 102 on top of 3, then again from 3
     vecenv = scripted(lambda: Scripted(truncations=[2]))
     rollout = Collector(vecenv, Adding(), horizon=5)()
     assert rollout.values.tolist() == [[0, 1, 3, 3, 7]]

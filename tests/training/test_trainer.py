@@ -1,4 +1,4 @@
-"""PuffeRL: what a run is told, what it reports, that it learns, and that it repeats itself."""
+"""PuffeRL: its options, what it reports, that it learns, and that it repeats itself."""
 
 from __future__ import annotations
 
@@ -464,7 +464,7 @@ def test_training_needs_a_rollout() -> None:
 
 
 class Faulty(VectorEnv):
-    """A vector env of a user's own, which nobody checks: one number of its second env is wrong."""
+    """A vector env of a user's own, which is not checked: one number of its second env is wrong."""
 
     num_envs = 3
     observation_space = Box(-np.inf, np.inf, (1,), np.float32)
@@ -596,9 +596,9 @@ def test_garbage_in_absent_rows_is_no_fault() -> None:
     trainer.rollout.rewards[0, 2] = math.nan
     assert trainer.rollout.non_finite(trainer.spaces.observation) is None
     trainer.rollout.rewards[0, 3] = math.nan
-    told = trainer.rollout.non_finite(trainer.spaces.observation)
-    assert told is not None
-    assert "slot 0 (env 0) in step 3" in told
+    reported = trainer.rollout.non_finite(trainer.spaces.observation)
+    assert reported is not None
+    assert "slot 0 (env 0) in step 3" in reported
 
 
 def test_a_sum_that_overflows_is_no_fault() -> None:

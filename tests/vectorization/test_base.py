@@ -130,8 +130,8 @@ def test_a_truncation_is_told_by_its_info() -> None:
     class Cut(Mine):
         def step(self, actions: Any) -> Any:
             observations, rewards, _, _ = super().step(actions)
-            told = {"TimeLimit.truncated": True, "final_observation": np.array([7, 7])}
-            return observations, rewards, [True, True], [told, {"TimeLimit.truncated": False}]
+            reported = {"TimeLimit.truncated": True, "final_observation": np.array([7, 7])}
+            return observations, rewards, [True, True], [reported, {"TimeLimit.truncated": False}]
 
     vecenv = Cut()
     vecenv.reset()
@@ -563,12 +563,12 @@ def test_infos_of_several_agents_come_in_many_forms(by: str) -> None:
     class Informed(MultiAgentVectorEnv):
         def step(self, actions: Any) -> Any:
             *rest, _ = super().step(actions)
-            told = [[{"at": f"{n}{id}"} for id in "ab"] for n in range(2)]
+            reported = [[{"at": f"{n}{id}"} for id in "ab"] for n in range(2)]
             infos: Any = {
-                "slot": told[0] + told[1],
+                "slot": reported[0] + reported[1],
                 "env": [{"at": f"{n}a"} for n in range(2)],
-                "env and agent": [dict(zip("ab", own, strict=True)) for own in told],
-                "agent": {"a": [own[0] for own in told], "b": [own[1] for own in told]},
+                "env and agent": [dict(zip("ab", own, strict=True)) for own in reported],
+                "agent": {"a": [own[0] for own in reported], "b": [own[1] for own in reported]},
             }[by]
             return (*rest, infos)
 

@@ -206,16 +206,16 @@ FAULTS: dict[str, Callable[..., Any]] = {
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the arithmetic that makes the faults
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_told_in_the_words_of_python(name: str) -> None:
-    told = []
+    reported = []
     for in_c in (True, False):
         vecenv = vector(lambda: Late(FAULTS[name]), in_c)
         for _ in range(40):
             vecenv.step(0)
         with pytest.raises(EnvError) as caught:
             vecenv.step(0)
-        told.append((str(caught.value), type(caught.value.__cause__)))
-    assert told[0] == told[1]
-    assert told[0][0].startswith("Late (env 0), `step`: ")
+        reported.append((str(caught.value), type(caught.value.__cause__)))
+    assert reported[0] == reported[1]
+    assert reported[0][0].startswith("Late (env 0), `step`: ")
 
 
 def test_the_fault_is_that_of_the_env_whose_turn_it_is() -> None:

@@ -460,7 +460,7 @@ def test_slots_of_an_asynchronous_vector_play_their_own_game() -> None:
     assert set(paths) == set(range(8))
     assert sum(map(len, turns)) == sum(lengths) + 8  # all that was handed over, and the first
     assert kinds == {slice, np.ndarray}  # views of neighbours, copies of others
-    assert min(lengths) > 0.2 * max(lengths)  # nobody is forgotten
+    assert min(lengths) > 0.2 * max(lengths)  # no worker starves
 
 
 def test_asynchronous_without_surplus_waits_for_all() -> None:
@@ -809,7 +809,7 @@ def test_closing_does_not_wait_for_forks_of_the_parent() -> None:
 
 
 class Speaking(Faulty):
-    """Says `word` in every step in which it is told to."""
+    """Says `word` in every step whose action asks for it."""
 
     def __init__(self, word: Any) -> None:
         super().__init__()
@@ -1167,7 +1167,7 @@ def test_a_call_wakes_workers_that_wait_for_a_turn() -> None:
 
 
 class Counting(Faulty):
-    """Tells what a worker may use."""
+    """Reports what a worker may use."""
 
     def step(self, action: Any) -> Any:
         *rest, _ = super().step(0)

@@ -102,9 +102,9 @@ def disconnected(_module_connection: None) -> None:
 def rows(vecenv: VectorEnv) -> dict[str, Any]:
     names = ["observations", "rewards", "terminals", "truncations", "masks"]
     names += [] if vecenv.action_masks is None else ["action_masks"]
-    told = {name: getattr(vecenv, name).tobytes() for name in names}
-    told["final"] = vecenv.final_observations[vecenv.truncations].tobytes()
-    return told
+    reported = {name: getattr(vecenv, name).tobytes() for name in names}
+    reported["final"] = vecenv.final_observations[vecenv.truncations].tobytes()
+    return reported
 
 
 def play(vecenv: VectorEnv, steps: int, seed: int = 0) -> list[Any]:

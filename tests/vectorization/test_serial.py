@@ -19,7 +19,7 @@ from pufferlib.vectorization import Serial
 class Pair(pufferlib.PufferEnv):
     """Two agents; rewards are what they chose; agent 0's episodes have 2 steps, agent 1's 3.
 
-    It writes flags only where something ends, and rewards only to those who chose 1.
+    It writes flags only where something ends, and rewards only where the action was 1.
     """
 
     def __init__(self, infos: Any = (), size: int = 2, agents: int = 2) -> None:
@@ -72,12 +72,12 @@ def test_rewards_and_flags_of_the_last_step_are_cleared() -> None:
 def test_finished_episodes_carry_return_and_length() -> None:
     vecenv = Serial(Pair, 2)
     vecenv.reset(seed=0)
-    told = []
+    reported = []
     for _ in range(3):
         *_, infos = vecenv.step([1, 1, 0, 1])
         assert len(infos) == 4
-        told.append([(i["episode"]["r"], i["episode"]["l"]) if i else None for i in infos])
-    assert told == [
+        reported.append([(i["episode"]["r"], i["episode"]["l"]) if i else None for i in infos])
+    assert reported == [
         [None, None, None, None],
         [(2.0, 2), None, (0.0, 2), None],
         [None, (3.0, 3), None, (3.0, 3)],
@@ -106,8 +106,8 @@ def test_finished_episodes_carry_return_and_length() -> None:
 def test_infos_stay_beside_their_slots(infos: Any, expected: list[dict[str, Any]]) -> None:
     vecenv = Serial(lambda: Pair(infos), 2)
     vecenv.reset(seed=0)
-    *_, told = vecenv.step(0)
-    assert told == expected * 2
+    *_, reported = vecenv.step(0)
+    assert reported == expected * 2
 
 
 def test_reset_forgets_statistics_like_the_c_core() -> None:

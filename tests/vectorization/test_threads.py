@@ -184,7 +184,7 @@ class Script:
         self.rows = rows.reshape(steps, vecenv.num_agents, *layout.shape)
 
 
-def told(vecenv: Threads, batch: Batch) -> dict[str, Any]:
+def reported(vecenv: Threads, batch: Batch) -> dict[str, Any]:
     """Copy what a batch says."""
     slots, cut = batch.slots, batch.truncations
     return {
@@ -200,7 +200,7 @@ def told(vecenv: Threads, batch: Batch) -> dict[str, Any]:
 
 
 def play(vecenv: Threads, script: Script, carry: list[Batch] | None = None) -> tuple[Any, Any]:
-    """Play the script as a trainer does; return [step][batch] -> what was told, and the last."""
+    """Play the script as a trainer does; return [step][batch] -> results, and the last batches."""
     batches = carry or [vecenv.recv() for _ in range(vecenv.batches)]
     story: list[list[Any]] = []
     for t, rows in enumerate(script.rows):
@@ -208,11 +208,11 @@ def play(vecenv: Threads, script: Script, carry: list[Batch] | None = None) -> t
         for b in range(vecenv.batches):
             if t:
                 batches[b] = vecenv.recv()
-                story[t - 1].append(told(vecenv, batches[b]))
+                story[t - 1].append(reported(vecenv, batches[b]))
             vecenv.send(rows[batches[b].slots])
     for b in range(vecenv.batches):  # what is still under way
         batches[b] = vecenv.recv()
-        story[-1].append(told(vecenv, batches[b]))
+        story[-1].append(reported(vecenv, batches[b]))
     return story, batches
 
 
@@ -379,7 +379,7 @@ def test_no_thread_outlives_a_vector_whose_halves_are_under_way(end: str) -> Non
         for _ in range(2):
             vecenv.recv()
             vecenv.send(0)
-        assert num_threads() == before + 3  # the caller is none of them
+        assert num_threads() == before + 3  # the caller is not one of them
         if end == "close":
             vecenv.close()
         del vecenv

@@ -50,7 +50,7 @@ class Channel:
         """Return the descriptor, for `poll`."""
         return self._socket.fileno()
 
-    def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
+    def send(self, message: object, fds: tuple[int, ...] = ()) -> None:
         """Send an object, and copies of descriptors."""
         self.send_bytes(pickled(message), fds)
 
@@ -124,7 +124,7 @@ class Channel:
         self._socket.close()
 
 
-def pickled(message: Any) -> bytes:
+def pickled(message: object) -> bytes:
     """Return `message` as bytes; what plain pickle cannot name goes by value."""
     try:
         return pickle.dumps(message, protocol=5)

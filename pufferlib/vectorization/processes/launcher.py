@@ -375,7 +375,7 @@ class _Server:
         return bool(self._workers or self._groups or self._orphans)
 
 
-def _ignore(number: int, frame: Any) -> None:
+def _ignore(number: int, frame: object) -> None:
     """Do nothing: unlike SIG_IGN, this is not inherited by what a worker runs."""
 
 

@@ -192,7 +192,7 @@ class _Loop:
             raise SystemExit(0)
 
 
-def _can_leave(info: Any) -> bool:
+def _can_leave(info: object) -> bool:
     try:
         pickled(info)
     except Exception:

@@ -114,7 +114,7 @@ class WorkerGroup:
         self._gather(workers, "bind", number)
 
     def call(
-        self, workers: list[int], call: str, *arguments: Any, on_lost: OnLost = None
+        self, workers: list[int], call: str, *arguments: object, on_lost: OnLost = None
     ) -> dict[int, Any]:
         """Call workers that have been bound and return their answers.
 
@@ -137,7 +137,7 @@ class WorkerGroup:
         self._number += 1
         return self._number
 
-    def _send(self, worker: int, message: Any, fds: tuple[int, ...] = ()) -> None:
+    def _send(self, worker: int, message: object, fds: tuple[int, ...] = ()) -> None:
         with contextlib.suppress(EOFError, TimeoutError):  # the wait for the answer will notice
             self.channels[worker].send(message, fds)
             self._wake(worker)
@@ -326,10 +326,10 @@ class Clock:
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
-        self._seen: dict[int, tuple[Any, float]] = {}
+        self._seen: dict[int, tuple[object, float]] = {}
         self.slice_ms = 1000 if timeout is None else max(5, min(1000, round(timeout * 250)))
 
-    def late(self, marks: Mapping[int, Any]) -> int | None:
+    def late(self, marks: Mapping[int, object]) -> int | None:
         """Note the progress of each worker; return one that has made none for too long, or None."""
         now = time.monotonic()
         late = None

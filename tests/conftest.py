@@ -1,11 +1,17 @@
 """Tests share few cores: torch computes on one thread unless a test asks for more."""
 
 import importlib
+import os
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
+
+# Some virtual machines announce AMX and do not run it: a product in bfloat16 would end the process.
+# Read when torch is loaded, here and in the processes that tests start.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
 SCRIPTS = str(Path(__file__).resolve().parent.parent / "scripts")

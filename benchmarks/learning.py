@@ -12,7 +12,8 @@ the steps and seconds of training until the mark was first reached, and the fina
 written to benchmarks/results/ocean.json one by one; seeds that are there already, with the same
 mark and options, are only run again with `--again`. `--set=--train.gamma=0.9` changes an option of
 all runs. Each result holds the load of the machine at its start: on a busy one `seconds` are too
-high. `make docs` writes the results into docs/ocean.md.
+high. `--keep` makes the best policy of each env the one that `puffer eval NAME --pretrained` plays.
+`make docs` writes the results into docs/ocean.md.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from bars import cpu_model, say
+
+from pufferlib.runs import keep_policy
 
 Row: TypeAlias = dict[str, Any]  # one seed's result, or one line of a run's log
 
@@ -119,7 +122,9 @@ def read_log(path: Path) -> list[Row]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def train(name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark) -> Row:
+def train(
+    name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark, keeps: bool = False
+) -> Row:
     """Run one training to its end and return its result; print progress meanwhile."""
     load = os.getloadavg()[0]
     env, *own = VARIANTS.get(name, (name,))
@@ -138,9 +143,13 @@ def train(name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark) 
                 process.wait()
         if process.returncode or not log:
             sys.exit(f"puffer train {name} failed:\n{errors.read_text().strip()}")
-    reached, end = first_reached(log, mark), log[-1]
-    if end.get("env/perf") is None:
-        sys.exit(f"puffer train {name} ended before any episode did: give it more steps.")
+        reached, end = first_reached(log, mark), log[-1]
+        if end.get("env/perf") is None:
+            sys.exit(f"puffer train {name} ended before any episode did: give it more steps.")
+        if keeps and name == env:
+            about = {"perf": end["env/perf"], "steps": end["steps"], "seed": seed}
+            for path in Path(folder).glob("*/latest.safetensors"):
+                keep_policy(path, env, about)
     return {
         "env": name,
         "seed": seed,
@@ -253,6 +262,9 @@ def main() -> int:
     )
     parser.add_argument("--set", action="append", default=[], metavar="OPTION")
     parser.add_argument("--again", action="store_true", help="also run seeds that have a result")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the best policy of each env in the package"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args()
 
@@ -274,7 +286,7 @@ def main() -> int:
             say(f"{name}: {sps / 1e6:.1f}M steps/s on one thread")
         for seed in range(1, options.seeds + 1):
             if seed not in known or options.again:
-                known[seed] = train(name, seed, options.threads, options.set, mark)
+                known[seed] = train(name, seed, options.threads, options.set, mark, options.keep)
                 steps = known[seed]["steps"]
                 outcome = "missed" if steps is None else f"reached after {steps / 1e6:.2f}M steps"
                 say(f"{name} seed {seed}: {outcome}, perf {known[seed]['perf']:.3f} at the end")

@@ -11,7 +11,7 @@ import pytest
 # Read when torch is loaded, here and in the processes that tests start.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)
 SCRIPTS = str(Path(__file__).resolve().parent.parent / "scripts")

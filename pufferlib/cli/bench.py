@@ -18,7 +18,8 @@ def main(words: list[str]) -> int:
     parser = Parser("bench", with_config=True)
     parser.add_argument(
         "name",
-        help="environment; `emulation`: cost of emulation; `vec`: worker processes and Gymnasium's",
+        help="environment; `ocean`: all C environments; `emulation`: cost of emulation; `vec`: "
+        "worker processes and Gymnasium's",
     )
     parser.add_argument(
         "--mode", choices=("sim", "train"), default="sim", help="env alone, or training"
@@ -45,6 +46,8 @@ def main(words: list[str]) -> int:
         return _report("emulation", costs._asdict(), options.json)
     if options.name == "vec":
         return _bench_vec(options.threads or 2, timed, options.json)
+    if options.name == "ocean":
+        return _bench_ocean(options.threads or 1, timed, options.json)
     is_packaged = options.mode == "train"
     config = configs.load(env_id(options.name), overrides, options.config, is_packaged)
     from pufferlib.bench import bench_sim, bench_train
@@ -57,6 +60,26 @@ def main(words: list[str]) -> int:
     engines = _engines(options.engine)
     for result in bench_train(config, engines, threads=options.threads, **timed):
         _report(f"{result.env}, train, {result.engine}", result._asdict(), options.json)
+    return 0
+
+
+def _bench_ocean(threads: int, timed: dict[str, Any], as_json: bool) -> int:
+    """Measure the simulation of every C environment, one after another."""
+    from pufferlib.bench import bench_sim
+    from pufferlib.dashboard import format_count
+    from pufferlib.native import infos
+
+    results = []
+    with progress("puffer bench ocean") as show:
+        for name in infos():
+            show(name)
+            results.append(bench_sim(configs.load(name, [], [], False), threads=threads, **timed))
+    if as_json:
+        for result in results:
+            print(json.dumps(result._asdict()))
+        return 0
+    lines = [[result.env, format_count(result.sps)] for result in results]
+    print_table(f"SPS of simulation, threads: {threads}", ["env", "SPS"], lines)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import inspect
 import json
@@ -40,6 +41,11 @@ def main(words: list[str]) -> int:
         help="checkpoint or folder of a run; default: the newest run of NAME",
     )
     parser.add_argument(
+        "--pretrained",
+        action="store_true",
+        help="play the policy that comes with this package",
+    )
+    parser.add_argument(
         "--run-dir", default="runs", metavar="FOLDER", help="folder that holds the runs"
     )
     parser.add_argument(
@@ -54,20 +60,19 @@ def main(words: list[str]) -> int:
         help="take the most likely action instead of sampling",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of envs and sampling (0)")
-    parser.add_argument("--gif", metavar="FILE", help="save the play of one env as an animation")
+    parser.add_argument(
+        *("--video", "--gif"),
+        metavar="FILE",
+        help="save the play of one env as an animation, .gif or .mp4",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options, overrides = parser.parse(words)
     name = env_id(options.name)
     check_counts(options, "episodes", "num_envs")
     check_seed(options)
-    check_output(options, "gif")
-    film = Film(options.gif) if options.gif else None
-    base = Path(options.run_dir)
-    if options.checkpoint:
-        run, chosen = runs.find_checkpoint(options.checkpoint, base, "--checkpoint")
-    else:
-        run = runs.newest(base, name)
-        chosen = run.latest
+    check_output(options, "video")
+    film = Film(options.video) if options.video else None
+    run, chosen = find_policy(name, options)
     config = _config_of(run, name)
     config = replace(config, env={**config.env, **env_params(name, overrides)})
     if film:
@@ -82,7 +87,7 @@ def main(words: list[str]) -> int:
         saved = checkpoint.load(chosen)
         loaded = _policy(saved, chosen, config, vecenv)
         played: VectorEnv = vecenv
-        if config.train.self_play and vecenv.agents_per_env % 2 == 0:
+        if "self_play" in saved.values and vecenv.agents_per_env % 2 == 0:
             from pufferlib.selfplay import against_past
 
             norm = loaded.observation_norm
@@ -100,8 +105,31 @@ def main(words: list[str]) -> int:
     if options.json:
         print(json.dumps({"env": name, "run": str(run.folder), **scores}))
     else:
-        print_table(f"{name}, {chosen}", ["metric", "value"], format_values(scores))
+        print_table(f"{name}, {chosen}", ["metric", "value"], _lines(scores))
     return 0
+
+
+def find_policy(name: str, options: argparse.Namespace) -> tuple[runs.Run, Path]:
+    """Return the run and the checkpoint that `--checkpoint` or `--pretrained` name."""
+    base = Path(options.run_dir)
+    if options.pretrained:
+        if options.checkpoint:
+            raise UsageError("`--pretrained` must be used without `--checkpoint`.")
+        path = runs.pretrained_path(name)
+        return runs.Run(path.parent), path
+    if options.checkpoint:
+        return runs.find_checkpoint(options.checkpoint, base, "--checkpoint")
+    run = runs.newest(base, name)
+    return run, run.latest
+
+
+def _lines(scores: dict[str, float]) -> list[list[str]]:
+    """Return the lines of the table, with the interval behind the mean."""
+    lines = format_values({key: scores[key] for key in scores if key != "ci95_reward"})
+    for line in lines:
+        if line[0] == "mean_reward" and "ci95_reward" in scores:
+            line[1] += f" +- {scores['ci95_reward']:.3g} (95 %)"
+    return lines
 
 
 def _config_of(run: runs.Run, name: str) -> Config:

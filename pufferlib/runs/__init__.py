@@ -12,6 +12,7 @@ from pufferlib.runs.folder import (
     newest,
     of_launch,
 )
+from pufferlib.runs.pretrained import keep_policy, pretrained_path
 
 __all__ = [
     "CONFIG",
@@ -23,8 +24,10 @@ __all__ = [
     "evaluation",
     "find",
     "find_checkpoint",
+    "keep_policy",
     "launch_id",
     "loading",
     "newest",
     "of_launch",
+    "pretrained_path",
 ]

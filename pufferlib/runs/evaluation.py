@@ -38,7 +38,8 @@ def evaluate_policy(
 
     The same number of episodes counts for every slot, one more for the first slots where that does
     not divide; counting the first episodes to finish would favour short ones. `episodes` in the
-    result is the number that counted, which is smaller only where a slot stays empty.
+    result is the number that counted, which is smaller only where a slot stays empty. The true mean
+    is within `mean_reward` +- `ci95_reward` in about 95 of 100 evaluations.
 
     `policy` may be any module, the result of `load`, a trainer or its policy. It plays in eval mode
     and sees observations as in training: normalised by the statistics of a run with `norm_obs`, or
@@ -107,4 +108,7 @@ def evaluate_policy(
                 on_progress(stats.episodes)
     last = env.drain_metrics()
     standings = {name: last[name] for name in STANDINGS if name in last}
-    return {**stats.means(), **standings, "std_reward": float(np.std(returns))}
+    scores = {**stats.means(), **standings, "std_reward": float(np.std(returns))}
+    if len(returns) > 1:  # one episode says nothing about the error of the mean
+        scores["ci95_reward"] = 1.96 * float(np.std(returns, ddof=1)) / len(returns) ** 0.5
+    return scores

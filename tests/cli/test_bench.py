@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pufferlib.cli import main
+from pufferlib.native import infos
 
 BENCH_KEYS = [
     "env",
@@ -60,3 +61,10 @@ def test_bench_train_compares_engines_in_one_run(capsys: pytest.CaptureFixture[s
 
     assert main(["bench", "cartpole", "--mode", "train", "--engine", "nativ"]) == 2
     assert "Did you mean `native`?" in capsys.readouterr().err
+
+
+def test_bench_ocean_measures_every_env(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "ocean", "--seconds", "0.01", "--json"]) == 0
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [result["env"] for result in results] == list(infos())
+    assert all(result["sps"] > 0 and result["threads"] == 1 for result in results)

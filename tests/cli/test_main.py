@@ -103,7 +103,7 @@ def torch_is_loaded() -> None:
         (["train", "cartpole", "--svg", "no/a.svg"], "`--svg` must be a file that can be written"),
         (["train", "cartpole", "--svg", "."], "but got `.`: it is a folder"),
         (["resume", "cartpole", "--svg", "no/a.svg"], "`--svg` must be a file that can be"),
-        (["eval", "cartpole", "--gif", "no/a.gif"], "`--gif` must be a file that can be written"),
+        (["eval", "cartpole", "--gif", "no/a.gif"], "`--video` must be a file that can be written"),
         (["autotune", "cartpole", "--write", "no/a.ini"], "`--write` must be a file that can be"),
         (["train", "cartpole", "--config", "/dev/zero"], "but got `/dev/zero`: it is not a file"),
         (["train", "cartpole", "--config", "."], "but got `.`: it is not a file"),

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from tiny import TINY, only_run
 
+import pufferlib
 from pufferlib.cli import main
-from pufferlib.errors import CheckpointError
+from pufferlib.errors import CheckpointError, UsageError
+from pufferlib.runs import keep_policy, pretrained_path
 
 
 def test_a_run_leaves_config_log_and_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +55,34 @@ def test_a_run_leaves_config_log_and_checkpoint(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["episode_length"] == 4
     assert main(["eval", "cartpole", "--episodes", "1", "--gif", "play.gif"]) == 0
     assert Path("play.gif").read_bytes()[:6] in (b"GIF87a", b"GIF89a")
+    assert main(["eval", "cartpole", "--episodes", "1", "--video", "play.mp4"]) == 0
+    assert Path("play.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_pretrained_policies_play(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--pretrained", "--episodes", "32", "--num-envs", "32", "--json"]
+    for name in ("cartpole", "pong"):
+        assert main(["eval", name, *words]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["perf"] > 0.9
+
+
+def test_a_pretrained_policy_is_kept_if_it_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pufferlib.runs.pretrained.FOLDER", tmp_path / "kept")
+    assert main(["train", "cartpole", *TINY]) == 0
+    source = only_run() / "latest.safetensors"
+    assert keep_policy(source, "cartpole", {"perf": 0.5})
+    assert not keep_policy(source, "cartpole", {"perf": 0.4})
+    assert keep_policy(source, "cartpole", {"perf": 0.6})
+    kept = pufferlib.load(pretrained_path("cartpole"))
+    assert kept.metadata == {"perf": 0.6}
+    whole = pufferlib.load(source)
+    for name, part in whole.policy.state_dict().items():
+        assert kept.policy.state_dict()[name].equal(part)
+    assert pretrained_path("cartpole").stat().st_size < source.stat().st_size / 2
+    with pytest.raises(UsageError, match="needs a policy of breakout, but none comes with this"):
+        pretrained_path("breakout")
 
 
 def test_equal_commands_give_equal_runs() -> None:

@@ -80,6 +80,7 @@ def test_every_slot_plays_as_many_episodes() -> None:
         "min_reward": 3.0,
         "max_reward": 3.0,
         "std_reward": 0.0,
+        "ci95_reward": 0.0,
         "episode_length": 7.5,
         "perf": 0.625,  # 1 and 0.25, though an uncounted 1 falls into the step of the slow one's
     }
@@ -94,6 +95,8 @@ def test_metrics_of_episodes_beyond_the_quota_do_not_count() -> None:
     assert scores["episode_length"] == 6.5
     assert scores["mean_reward"] == 1.5
     assert scores["std_reward"] == 1.5
+    # sample deviation sqrt(n / (n - 1)) * 1.5, divided by sqrt(n): 1.5 / sqrt(n - 1)
+    assert scores["ci95_reward"] == pytest.approx(1.96 * 1.5 / (scores["episodes"] - 1) ** 0.5)
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(
     process = start_training("--train.num-iterations=1000000")
     wait_for_rows(process, 2)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert err == (
         "puffer: stopping after this iteration, then saving; Ctrl-C again stops at once\n"

@@ -22,7 +22,7 @@ from pufferlib.cli.arguments import (
     make_vecenv,
 )
 from pufferlib.cli.pictures import Film
-from pufferlib.cli.printing import format_values, print_table
+from pufferlib.cli.printing import announce_loading, format_values, print_table
 from pufferlib.config import Config
 from pufferlib.errors import UsageError, quoted
 
@@ -77,6 +77,8 @@ def main(words: list[str]) -> int:
     config = replace(config, env={**config.env, **env_params(name, overrides)})
     if film:
         config = replace(config, env=_with_pictures(config))
+    if not options.json:
+        announce_loading(name)
     slots = options.num_envs or min(options.episodes, 64)
     sizes = {"num_envs": slots, "num_workers": None, "envs_per_worker": None}
     whole = {"mode": "sync", "surplus_envs": 0, "double_buffer": False}  # all envs in every step

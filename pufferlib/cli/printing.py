@@ -18,6 +18,13 @@ def flush_output() -> None:
         raise
 
 
+def announce_loading(name: str) -> None:
+    """Print that torch is being loaded, which takes seconds, unless it already is."""
+    if "torch" not in sys.modules:
+        with suppress(OSError):  # a command does not need a reader
+            print(f"puffer: loading torch and {name} ...", flush=True)
+
+
 def print_table(title: str, headings: list[str], lines: list[list[str]]) -> None:
     """Print a title and a table; only its last column wraps. Without headings it has no header."""
     from rich.console import Console

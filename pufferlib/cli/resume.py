@@ -11,7 +11,7 @@ from pufferlib import config as configs
 from pufferlib import runs
 from pufferlib.cli.arguments import Parser, check_output, env_id, make_vecenv, spell_flag
 from pufferlib.cli.run_loop import (
-    announce_loading,
+    announce_run,
     count_learning_slots,
     first_readable,
     train_run,
@@ -57,7 +57,7 @@ def main(words: list[str]) -> int:
     paths = [chosen] if chosen else run.candidates()
     if paths:
         paths = paths[paths.index(_first_to_extend(paths, config)) :]
-    announce_loading(config)
+    announce_run(config)
     with make_vecenv(config) as vecenv:
         check_batch(vecenv, config.train.batch_size)
         configs.batch_shape(config.train, count_learning_slots(vecenv, config))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
-from pufferlib.cli.printing import flush_output
+from pufferlib.cli.printing import announce_loading, flush_output
 from pufferlib.config import LOGGERS, Config, load_choice
 from pufferlib.errors import CheckpointError, one_line
 from pufferlib.runs import LOG, Run
@@ -89,12 +89,10 @@ def train_run(
     return 128 + stopped_by if stopped_by else 0
 
 
-def announce_loading(config: Config) -> None:
-    """Print that torch is being loaded, which takes seconds, unless it already is."""
-    is_shown = config.train.dashboard != "off" and os.environ.get("RANK", "0") == "0"
-    if is_shown and "torch" not in sys.modules:
-        with contextlib.suppress(OSError):  # a run does not need a reader
-            print(f"puffer: loading torch and {config.name} ...", flush=True)
+def announce_run(config: Config) -> None:
+    """Print that torch is being loaded, unless the run shows nothing."""
+    if config.train.dashboard != "off" and os.environ.get("RANK", "0") == "0":
+        announce_loading(config.name)
 
 
 def _next_commands(config: Config, run: Run, trainer: PuffeRL) -> list[str]:

@@ -12,7 +12,7 @@ from pufferlib import config as configs
 from pufferlib import runs
 from pufferlib.cli.arguments import Parser, check_output, env_id, is_native, make_vecenv
 from pufferlib.cli.run_loop import (
-    announce_loading,
+    announce_run,
     count_learning_slots,
     first_readable,
     train_run,
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
         _, weights = runs.find_checkpoint(options.source, base, "--from")
     is_slow = not is_native(config.name)  # workers take a second to start
     if is_slow:
-        announce_loading(config)
+        announce_run(config)
     with make_vecenv(config) as vecenv:  # reports wrong params before torch is loaded
         completed = complete_options(
             config.chosen_train(),
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
         config = replace(config, train=completed.config)
         run, paths = _new_or_restarted(config)
         if not is_slow:
-            announce_loading(config)  # after all errors that do not need torch
+            announce_run(config)  # after all errors that do not need torch
 
         def prepare(trainer: PuffeRL) -> None:
             if paths:

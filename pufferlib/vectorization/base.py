@@ -191,6 +191,13 @@ class VectorEnv(Closing):
             )
         return (self.num_envs + self.surplus_envs) * self.agents_per_env
 
+    @num_agents.setter
+    def num_agents(self, count: int) -> None:
+        raise UsageError(
+            f"`num_agents` of {type(self).__name__} must not be set: it is `num_envs` x "
+            "`agents_per_env`. Try `self.agents_per_env = ...`."
+        )
+
     @functools.cached_property
     def masks(self) -> NDArray[np.bool_]:
         """[slots] False where the agent of a slot is absent: no data and no loss."""

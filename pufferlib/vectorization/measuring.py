@@ -7,6 +7,7 @@ import math
 import resource
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -118,7 +119,8 @@ def step_seconds(env_creator: EnvCreator, seconds: float = 0.02, limit: float = 
         except BaseException:  # the env's own error: the backend will raise it again
             found.append(0.0)
 
-    with undisturbed():
+    with undisturbed(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the envs of the backend will give them, once
         thread = threading.Thread(target=measure, name="pufferlib-timing", daemon=True)
         thread.start()
         thread.join(limit)

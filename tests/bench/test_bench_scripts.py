@@ -154,12 +154,12 @@ def test_a_loop_is_stopped_after_the_line_that_is_wanted(bars: ModuleType, tmp_p
         "import time\n"
         "print('cartpole-c,AoS libm sinf,n=4096,threads=1,7')\n"
         "print('cartpole-c,AoS libm sinf,n=4096,threads=2,123456789')\n"
-        "time.sleep(60)\n",
+        "time.sleep(3600)\n",
     )
     start = time.monotonic()
 
     assert bars.loop_rate(path, 0.1) == 123456789
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 1800  # it did not wait for the end of the program
 
 
 def test_the_fused_trainer_counts_by_its_total_or_else_by_its_progress(
@@ -170,8 +170,8 @@ def test_the_fused_trainer_counts_by_its_total_or_else_by_its_progress(
 
     assert bars.fused_rate(program(tmp_path, progress + total), 30) == pytest.approx(0.671e6)
     # 0.66 million steps in 2 seconds, then silence until the limit
-    slow = program(tmp_path, f"import time\n{progress}time.sleep(60)\n")
-    assert bars.fused_rate(slow, 1) == pytest.approx(0.33e6)
+    slow = program(tmp_path, f"import time\n{progress}time.sleep(3600)\n")
+    assert bars.fused_rate(slow, 5) == pytest.approx(0.33e6)
     assert bars.fused_rate(program(tmp_path, "pass\n"), 30) is None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pufferlib.cli import COMMANDS, main
 
 def puffer(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pufferlib", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 # ---- Help ----------------------------------------------------------------------------------------
@@ -135,19 +135,25 @@ def test_a_mistake_is_reported_in_one_line(
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
 
 
+def children_cpu_seconds() -> float:
+    """Return the CPU time of all processes that this one started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_a_mistyped_name_answers_from_the_shell_within_a_second() -> None:
-    start = time.perf_counter()
+    before = children_cpu_seconds()
     result = puffer("train", "braekout")
-    taken = time.perf_counter() - start
+    taken = children_cpu_seconds() - before
     assert result.returncode == 2
     assert result.stderr == "puffer: Unknown environment `braekout`. Did you mean `breakout`?\n"
     assert result.stdout == ""
-    assert taken < 5  # under a second on an idle machine
+    assert taken < 1  # of CPU time: what it takes on an idle machine, where it waits for nothing
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m pufferlib train --help | head -1; exit ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert result.stderr == ""
     assert result.returncode in (0, 141)
 

@@ -159,11 +159,11 @@ def test_a_frame_is_cheap() -> None:
     learn(dashboard, 1000)
     times = []
     for _ in range(20):
-        start = time.perf_counter()
+        start = time.thread_time()
         dashboard.frame(120, 50)
-        times.append(time.perf_counter() - start)
+        times.append(time.thread_time() - start)
 
-    # About 0.6 ms on one slow core; the best of 20, so that a busy machine does not count.
+    # About 0.6 ms on one slow core; CPU time and the best of 20, whatever else the machine does.
     assert min(times) < 3e-3
 
 

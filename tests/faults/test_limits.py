@@ -104,7 +104,7 @@ def test_a_hard_limit_is_told_with_the_numbers() -> None:
         [sys.executable, "-c", SCRIPT.format(tests=str(RIGS))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     line = done.stdout.strip()
@@ -339,7 +339,7 @@ with pufferlib.make("breakout", num_envs=2, num_workers=1) as vecenv:
         env={**clean, "HOME": "/proc/1/nowhere"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "3\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faulty import wait_for_end
+from faulty import is_within, wait_for_end
 
 
 def started(tmp_path: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:
@@ -45,7 +45,7 @@ def rows(tmp_path: Path) -> list[dict[str, float]]:
 
 
 def wait_for(tmp_path: Path, iteration: int) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while not any(row["iteration"] >= iteration for row in rows(tmp_path)):
         assert time.monotonic() < deadline, "no iteration in time"
         time.sleep(0.05)
@@ -60,8 +60,8 @@ def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int)
         assert len(children) == 2
         killed = time.monotonic()
         os.kill(children[victim].pid, signal.SIGKILL)
-        assert process.wait(timeout=30) != 0
-        assert time.monotonic() - killed < 30
+        assert process.wait(timeout=300) != 0
+        assert is_within(time.monotonic() - killed, 30)
         assert not [
             child for child in children if child.is_running() and child.status() != "zombie"
         ]

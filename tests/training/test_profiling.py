@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import psutil
@@ -90,13 +91,13 @@ def test_a_span_open_during_a_drain_is_counted_by_the_next(clock: Clock) -> None
 def test_a_span_costs_microseconds_at_most() -> None:
     profiler = Profiler()
     count = 20_000
-    with profiler("all"):
-        for _ in range(count):
-            with profiler("one"):
-                pass
+    start = time.thread_time()
+    for _ in range(count):
+        with profiler("one"):
+            pass
 
-    # About 0.5 us each on a slow core; the bound leaves room for a busy machine.
-    assert profiler.drain()["all"] / count < 10e-6
+    # About 0.5 us each on a slow core; CPU time, whatever else the machine does.
+    assert (time.thread_time() - start) / count < 10e-6
 
 
 def test_monitor_samples_at_most_once_per_interval(

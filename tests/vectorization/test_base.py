@@ -558,6 +558,16 @@ def test_a_subclass_may_answer_with_dicts_by_agent() -> None:
     assert env.drain_metrics()["mean_reward"] == pytest.approx(3 * (1 + 2 + 0 + 1) / 4)
 
 
+def test_the_number_of_slots_follows_from_envs_and_agents() -> None:
+    class Counted(MultiAgentVectorEnv):
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.num_agents = 4
+
+    with pytest.raises(UsageError, match=r"Try `self\.agents_per_env = \.\.\.`\.$"):
+        Counted()
+
+
 @pytest.mark.parametrize("by", ["slot", "env", "env and agent", "agent"])
 def test_infos_of_several_agents_come_in_many_forms(by: str) -> None:
     class Informed(MultiAgentVectorEnv):

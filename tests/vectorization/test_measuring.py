@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_timing_leaves_no_trace_in_this_process() -> None:
     assert (random.random(), np.random.random()) == expected
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert threading.active_count() == threads
+
+
+def test_timing_gives_no_warning_of_the_env() -> None:
+    class Warning(Env):
+        def step(self, action: int) -> Any:
+            warnings.warn("a word of the env", stacklevel=1)
+            return super().step(action)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert step_seconds(Warning) > 0
+    assert caught == []
 
 
 def test_timing_leaves_the_classes_of_the_caller_as_they_are() -> None:

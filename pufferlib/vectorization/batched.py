@@ -52,7 +52,8 @@ class Outcome(NamedTuple):
     """What envs answered, an entry for each of their slots, in order.
 
     Arrays are the simulator's own. `Batched` copies them before its next call, all but `infos`,
-    which must not change later.
+    which must not change later, and pictures: `observations` of a Box of whole numbers may be
+    handed on as they are, and must not change before the next `send` or `reset`.
 
     Where an episode ended, `observations` holds the first of the next one and `finals` the last of
     the ended one. A simulator that resets an env only in its next step sets the slot's mask to
@@ -165,6 +166,11 @@ class Batched(BufferedVectorEnv):
         rows = num_bytes(self.num_agents, *spaces, simulator.has_action_masks)
         check_memory(rows, "the rows of all envs", "num_envs")
         self._bind(allocate(self.num_agents, *spaces, simulator.has_action_masks))
+        leaves = observation_layout(simulator.observation_space).leaves
+        # a copy of pictures takes the time of many steps: rows of our own take them as they are
+        self._takes_pictures = [(leaf.kind, leaf.dtype.kind in "iu") for leaf in leaves] == [
+            ("box", True)
+        ]
         self._counter = EpisodeTracker(self.num_agents)
         self._acting = np.zeros(self.num_agents, dtype=np.bool_)  # slots with a step under way
         self._is_stepping = self._was_reset = False
@@ -186,7 +192,7 @@ class Batched(BufferedVectorEnv):
 
     def rebind(self, buffers: Buffers) -> bool:
         self._bind(buffers)
-        self._ready = False
+        self._ready = self._takes_pictures = False
         return True
 
     def place(self, first_env: int) -> bool:
@@ -256,27 +262,47 @@ class Batched(BufferedVectorEnv):
         if outcome.slots is not None:  # the others are under way
             rows.rewards[:], rows.terminals[:], rows.truncations[:] = 0, False, False
         rows.rewards[slots], rows.terminals[slots] = outcome.rewards, outcome.terminals
-        rows.truncations[slots] = outcome.truncations & ~outcome.terminals
+        rows.truncations[slots] = outcome.truncations > outcome.terminals  # a terminal comes first
         rows.masks[slots] = True if outcome.masks is None else outcome.masks
         if rows.action_masks is not None:
             rows.action_masks[slots] = outcome.action_masks
-        self._write(outcome.observations, slots)
+        self._store_observations(outcome, slots)
         ended = rows.terminals | rows.truncations
         if outcome.finals is not None:
             which = np.flatnonzero(outcome.terminals | outcome.truncations)
             self._write_finals(outcome.finals, which if outcome.slots is None else slots[which])
         self._check_finite(call)
-        counted = np.zeros(self.num_agents, dtype=np.bool_)
-        counted[slots] = self._acting[slots]
-        self._acting[slots] = False
+        counted: NDArray[np.bool_] = self._acting
+        if outcome.slots is not None:
+            counted = np.zeros(self.num_agents, dtype=np.bool_)
+            counted[slots] = self._acting[slots]
         finished = self._counter.step(rows.rewards, ended, counted)
+        self._acting[slots] = False
         return self._infos(outcome, finished)
+
+    def _store_observations(self, outcome: Outcome, slots: Any) -> None:
+        given, rows = outcome.observations, self._buffers.observations
+        if (
+            self._takes_pictures
+            and type(given) is np.ndarray
+            and outcome.slots is None
+            and given.shape == rows.shape
+            and given.dtype == rows.dtype
+            and given.flags.carray
+        ):
+            self.observations = given
+        else:
+            self.observations = rows
+            self._write(given, slots)
 
     def _check_finite(self, call: str) -> None:
         found = self._checks.nonfinite()
-        if found is None and not np.isfinite(self.rewards).all():
-            slot = int(np.flatnonzero(~np.isfinite(self.rewards))[0])
-            found = slot, f"`reward` must be finite, but got {self.rewards[slot]}."
+        # a sum is finite unless a term is not, or unless it overflows: then look closely
+        if found is None and not math.isfinite(self.rewards.sum()):
+            slots = np.flatnonzero(~np.isfinite(self.rewards))
+            if len(slots):
+                slot = int(slots[0])
+                found = slot, f"`reward` must be finite, but got {self.rewards[slot]}."
         if found is not None:
             self._ready = False  # `reset` may be called
             env = found[0] // self.agents_per_env
@@ -285,12 +311,12 @@ class Batched(BufferedVectorEnv):
     def _infos(self, outcome: Outcome, finished: Mapping[int, dict[str, Any]]) -> Infos:
         """Return the infos of a batch, and count the metrics of finished episodes."""
         rows = {} if outcome.slots is None else {s: r for r, s in enumerate(outcome.slots.tolist())}
-        ends = {rows.get(slot, slot): info for slot, info in finished.items()}
-        for row in ends:
-            for name, value in metrics_of(_entry(outcome.infos, row)).items():
+        for slot in finished:
+            for name, value in metrics_of(_entry(outcome.infos, rows.get(slot, slot))).items():
                 self._counter.stats.add_metric(name, value)
 
         def build() -> dict[int, dict[str, Any]]:
+            ends = {rows.get(slot, slot): info for slot, info in finished.items()}
             named = range(self.batch_slots) if outcome.infos else ends
             return {row: {**_entry(outcome.infos, row), **ends.get(row, {})} for row in named}
 

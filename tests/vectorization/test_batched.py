@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from walks import Walk, WalkPool, make_walks, walks
+from walks import ACTIONS, Walk, WalkPool, make_walks, walks
 
 import pufferlib
 from pufferlib.emulation import env_seed
 from pufferlib.errors import EnvError, UsageError
+from pufferlib.spaces import make_space
 from pufferlib.vectorization import Multiprocessing, Serial
-from pufferlib.vectorization.batched import Batched, SimulatorCreator, Sizes
+from pufferlib.vectorization.batched import Batched, Outcome, Simulator, SimulatorCreator, Sizes
 
 NUM_ENVS = 5
 
@@ -93,6 +94,71 @@ def test_infos_carry_the_numbers_of_the_simulator() -> None:
         assert [info["ticks"] for info in infos] == [1.0] * NUM_ENVS
         while not batched.drain_metrics().get("ticks", 0) >= 2:  # the shortest episode
             batched.step(np.zeros(NUM_ENVS, dtype=np.int32))
+
+
+class Pictures(Simulator):
+    """Every env shows its tick in an array of the simulator, and ends after three steps."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.observation_space, self.action_space = make_space((2, 2), dtype=np.uint8), ACTIONS
+        self.ticks = np.zeros(sizes.num_envs, dtype=np.int64)
+        self.shown = np.zeros((sizes.num_envs, 2, 2), dtype=np.uint8)
+
+    def reset(self, seeds: Any) -> Outcome:
+        self.ticks[:] = np.arange(len(self.ticks)) % 3
+        return self.outcome(self.ticks == 3, None)
+
+    def send(self, actions: Any, slots: Any) -> None:
+        self.ticks += 1
+
+    def recv(self) -> Outcome:
+        ended = self.ticks == 3
+        finals = np.full((ended.sum(), 2, 2), 3, dtype=np.uint8)
+        self.ticks[ended] = 0
+        return self.outcome(ended, finals if ended.any() else None)
+
+    def outcome(self, ended: Any, finals: Any) -> Outcome:
+        self.shown[:] = self.ticks[:, None, None]
+        return Outcome(self.shown, np.ones(len(ended)), ended, np.zeros_like(ended), finals)
+
+    def close(self) -> None:
+        pass
+
+
+def test_pictures_are_rows_without_a_copy() -> None:
+    with Batched(SimulatorCreator(Pictures), NUM_ENVS) as batched:
+        shown = batched._simulator.shown  # type: ignore[attr-defined]
+        assert np.shares_memory(batched.reset(seed=0), shown)
+        for step in range(1, 7):
+            observations, _, dones, _ = batched.step(np.zeros(NUM_ENVS, dtype=np.int32))
+            ticks = (np.arange(NUM_ENVS) + step) % 3
+            assert (observations == ticks[:, None, None]).all()
+            assert batched.observations is observations
+            assert np.shares_memory(observations, shown)
+            assert (dones == (ticks == 0)).all()
+            assert (batched.final_observations[dones] == 3).all()
+
+
+def test_pictures_are_copied_into_the_rows_of_a_larger_vector() -> None:
+    with Serial(SimulatorCreator(Pictures), NUM_ENVS) as nested:
+        rows = nested.reset(seed=0)
+        for step in range(1, 7):
+            observations, *_ = nested.step(np.zeros(NUM_ENVS, dtype=np.int32))
+            assert (observations[:, 0, 0] == step % 3).all()  # each is env 0 of its own batch
+            assert np.shares_memory(observations, rows)
+
+
+def test_a_reward_that_is_not_finite_names_its_env() -> None:
+    class Endless(Pictures):
+        def outcome(self, ended: Any, finals: Any) -> Outcome:
+            rewards = np.where(np.arange(len(ended)) == 3, np.inf, 1.0)
+            return super().outcome(ended, finals)._replace(rewards=rewards)
+
+    with (
+        Batched(SimulatorCreator(Endless), NUM_ENVS) as batched,
+        pytest.raises(EnvError, match=r"env 3, `reset`: `reward` must be finite, but got inf"),
+    ):
+        batched.reset(seed=0)
 
 
 # ---- Asynchronous batches ------------------------------------------------------------------------

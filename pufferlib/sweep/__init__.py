@@ -1,0 +1,1 @@
+"""Sweeps: search for the options of a run by score and cost."""

@@ -6,6 +6,7 @@ shows what was found. `Protein` in pufferlib/protein.py is the class for scripts
 
 from pufferlib.sweep import plots, report
 from pufferlib.sweep.driver import BUDGET_KEYS, Driver, Event, config_ini, with_values
+from pufferlib.sweep.envs import check_params, find_env
 from pufferlib.sweep.search_space import SearchSpace
 from pufferlib.sweep.study import DEFAULT_TRIALS, JOURNAL, Study, Trial, create_study, load_study
 
@@ -18,8 +19,10 @@ __all__ = [
     "SearchSpace",
     "Study",
     "Trial",
+    "check_params",
     "config_ini",
     "create_study",
+    "find_env",
     "load_study",
     "plots",
     "report",

@@ -68,7 +68,7 @@ class Driver:
         keys: Mapping[str, str] | None = None,
     ) -> None:
         self.study, self.config, self.folder = study, config, folder
-        self._env, self._on_event = env, on_event
+        self._env, self.on_event = env, on_event
         self._keys = {key: key for key in study.space.ranges} | dict(keys or {})
         options = study.config
         cores = usable_cores()
@@ -129,7 +129,7 @@ class Driver:
                 self.config.name, ini, trial.folder, self.study.config.threads, self._env
             )
             self._running.append(_Running(trial, executor.start(job)))
-            self._on_event(Event("start", trial))
+            self.on_event(Event("start", trial))
         return True
 
     def _first_config(self) -> dict[str, Any] | None:
@@ -175,7 +175,7 @@ class Driver:
             if each.is_stopping and time.monotonic() > each.deadline:
                 each.process.kill()
             elif not each.is_stopping and len(each.points) > before:
-                self._on_event(Event("progress", replace(each.trial, curve=each.curve)))
+                self.on_event(Event("progress", replace(each.trial, curve=each.curve)))
                 is_whole = each.points[-1][0] >= 1  # only its last checkpoint is missing
                 if self.study.note(each.trial, each.curve) and not is_whole:
                     each.is_stopping = True
@@ -230,7 +230,7 @@ class Driver:
         curve = each.curve
         if self.study.tell(each.trial, state, curve, failure):
             ended = replace(each.trial, state=state, curve=curve, failure=failure)
-            self._on_event(Event("end", ended))
+            self.on_event(Event("end", ended))
 
     def _check_start(self, each: _Running, failure: str) -> None:
         """Raise UsageError if the first trials all ended before they trained."""

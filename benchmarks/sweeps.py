@@ -83,7 +83,7 @@ def branin() -> Task:
         for share in np.linspace(0.1, 1, 10):
             yield Step(share, share * full, value - 60 * (math.exp(-4 * share) - math.exp(-4)))
 
-    return Task(ranges_of(x="uniform -5 10", y="uniform 0 15"), run, 200, truth, -0.397887, -60)
+    return Task(ranges_of(x="uniform -5 10", y="uniform 0 15"), run, 100, truth, -0.397887, -60)
 
 
 _HARTMANN_A = np.array(
@@ -121,7 +121,7 @@ def hartmann() -> Task:
             yield Step(share, share * full, value * part + 0.03 * rng.standard_normal())
 
     ranges = ranges_of(**{f"x{i}": "uniform 0 1" for i in range(6)})
-    return Task(ranges, run, 500, truth, 3.32237)
+    return Task(ranges, run, 250, truth, 3.32237)
 
 
 def learner() -> Task:
@@ -167,7 +167,7 @@ def learner() -> Task:
     )
     top = {"learning_rate": 1e-3, "batch": 4096, "gamma": 0.99, "entropy": 0.01}
     best = truth({**top, "hidden": 256, "epochs": 8, "steps": 3e7})
-    return Task(ranges, run, 3000, truth, best)
+    return Task(ranges, run, 2000, truth, best)
 
 
 TASKS: dict[str, Callable[[], Task]] = {"branin": branin, "hartmann": hartmann, "learner": learner}

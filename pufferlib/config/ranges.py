@@ -3,6 +3,7 @@
     log_uniform 1e-4 1e-2     between both, evenly in the logarithm
     uniform 0.1 0.9           between both
     int 1 8                   a whole number
+    log_int 10 1000           a whole number, evenly in the logarithm
     pow2 64 1024              a power of two
     logit 0.9 0.999           evenly in log(x / (1 - x)): for what is close to 0 or 1
     32, 64, 128               one of these
@@ -33,6 +34,11 @@ class Range(ABC):
     def width(self) -> int:
         """Number of coordinates of a value."""
         return 1
+
+    @property
+    def levels(self) -> int:
+        """Number of values, each with an equal part of [0, 1]; 0 if they are continuous."""
+        return 0
 
     @abstractmethod
     def decode(self, coordinates: Sequence[float]) -> Any:
@@ -77,6 +83,10 @@ class Uniform(Range):
     @property
     def _name(self) -> str:
         return "int" if self.integer else "uniform"
+
+    @property
+    def levels(self) -> int:
+        return int(self.high) - int(self.low) + 1 if self.integer else 0
 
     def decode(self, coordinates: Sequence[float]) -> Any:
         unit = _clipped(coordinates[0])
@@ -134,7 +144,7 @@ class LogUniform(Range):
         return LogUniform(check(self.low), check(self.high), self.integer or integer)
 
     def __str__(self) -> str:
-        return f"log_uniform {self.low} {self.high}"
+        return f"{'log_int' if self.integer else 'log_uniform'} {self.low} {self.high}"
 
 
 @dataclass(frozen=True)
@@ -192,10 +202,14 @@ class Pow2(Range):
         """The exponents of both ends."""
         return int(self.low).bit_length() - 1, int(self.high).bit_length() - 1
 
-    def decode(self, coordinates: Sequence[float]) -> Any:
+    @property
+    def levels(self) -> int:
         first, last = self.exponents
-        count = last - first + 1
-        return 1 << (first + min(int(_clipped(coordinates[0]) * count), count - 1))
+        return last - first + 1
+
+    def decode(self, coordinates: Sequence[float]) -> Any:
+        count = self.levels
+        return 1 << (self.exponents[0] + min(int(_clipped(coordinates[0]) * count), count - 1))
 
     def encode(self, value: Any) -> list[float]:
         first, last = self.exponents
@@ -240,6 +254,10 @@ class Choice(Range):
     @property
     def width(self) -> int:
         return 1 if self.is_ordered else len(self.values)
+
+    @property
+    def levels(self) -> int:
+        return len(self.values)
 
     def decode(self, coordinates: Sequence[float]) -> Any:
         count = len(self.values)
@@ -296,6 +314,7 @@ DISTRIBUTIONS: dict[str, Callable[[float, float], Range]] = {
     "uniform": Uniform,
     "log_uniform": LogUniform,
     "int": lambda low, high: Uniform(low, high, integer=True),
+    "log_int": lambda low, high: LogUniform(low, high, integer=True),
     "pow2": lambda low, high: Pow2(low, high),  # type: ignore[arg-type]  # checks that they are
     "logit": Logit,
 }

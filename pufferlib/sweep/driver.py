@@ -13,7 +13,16 @@ import numpy as np
 
 from pufferlib.config import Config, merge_train_layers
 from pufferlib.errors import UsageError, nearest, quoted
-from pufferlib.sweep.executors import Job, LocalExecutor, Process, RayExecutor, read_log
+from pufferlib.sweep.executors import (
+    Executor,
+    Job,
+    LocalExecutor,
+    Process,
+    Progress,
+    RayExecutor,
+    is_in_use,
+    read_log,
+)
 from pufferlib.sweep.study import Study, Trial
 from pufferlib.system import usable_cores
 
@@ -66,7 +75,9 @@ class Driver:
         env: bytes = b"",
         on_event: Callable[[Event], None] = lambda event: None,
         keys: Mapping[str, str] | None = None,
+        executor: Executor | None = None,
     ) -> None:
+        self._executor = executor
         self.study, self.config, self.folder = study, config, folder
         self._env, self.on_event = env, on_event
         self._keys = {key: key for key in study.space.ranges} | dict(keys or {})
@@ -88,12 +99,13 @@ class Driver:
         Raises UsageError if no trial can work: none reports the metric, or none starts. An
         interrupt ends the trials that run; their configs run again when the sweep is resumed.
         """
-        executor = RayExecutor() if self.study.config.executor == "ray" else LocalExecutor()
+        is_ray = self.study.config.executor == "ray"
+        executor = self._executor or (RayExecutor() if is_ray else LocalExecutor())
         try:
             while True:
                 self.reap()
                 has_budget = self._start_trials(executor)
-                if not self._running and not has_budget:
+                if not self._running and not has_budget and not self.study.abandoned():
                     return
                 time.sleep(_PAUSE)
                 for each in list(self._running):
@@ -111,6 +123,9 @@ class Driver:
             return
         self._next_reap = time.monotonic() + _REAP
         for trial in self.study.abandoned():
+            if trial.folder and is_in_use(Path(trial.folder)):  # its process is about to end
+                self._next_reap = time.monotonic() + 1
+                continue
             running = _Running(trial, _NoProcess())
             self._note_records(running, read_log(Path(trial.folder)) if trial.folder else [])
             if running.points and running.points[-1][0] >= 1:
@@ -118,7 +133,7 @@ class Driver:
             else:
                 self._end(running, "lost", "its driver was killed")
 
-    def _start_trials(self, executor: LocalExecutor | RayExecutor) -> bool:
+    def _start_trials(self, executor: Executor) -> bool:
         """Start trials while there is room and budget; return whether there was budget."""
         while len(self._running) < self.parallel:
             trial = self.study.ask(self._first_config(), self.folder / "trials")
@@ -243,8 +258,8 @@ class Driver:
 class _NoProcess:
     """The process of a trial whose driver is dead."""
 
-    def poll(self) -> Any:
-        raise NotImplementedError
+    def poll(self) -> Progress:
+        return Progress([], None)
 
     def stop(self) -> None: ...
 

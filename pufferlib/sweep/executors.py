@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +19,7 @@ from pufferlib.runs import LOG
 from pufferlib.sweep.child import HEADER
 
 INI = "trial.ini"
+PROGRAM = ("-m", "pufferlib.sweep.child")  # what Python runs for a trial
 
 
 class Job(NamedTuple):
@@ -40,17 +43,30 @@ class Progress(NamedTuple):
 class Process(Protocol):
     """A trial that runs somewhere."""
 
-    def poll(self) -> Progress: ...
+    def poll(self) -> Progress:
+        """Return what is new. After an exit code it must not be called again."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Ask the trial to end soon."""
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """End the trial at once."""
+
+
+class Executor(Protocol):
+    """Starts trials."""
+
+    def start(self, job: Job) -> Process:
+        """Start a trial and return at once."""
+
+    def close(self) -> None:
+        """Release what is held between trials."""
 
 
 class LocalProcess:
     """A trial in a process of this machine."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, program: Sequence[str] = PROGRAM) -> None:
         self._folder = Path(job.folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         ini = self._folder / INI
@@ -61,7 +77,7 @@ class LocalProcess:
         command = ["train", job.name, "--config", str(ini)]
         self._errors = tempfile.TemporaryFile()
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "pufferlib.sweep.child", *command],
+            [sys.executable, *program, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
@@ -139,6 +155,20 @@ class _LogReader:
         return [json.loads(line) for line in whole.splitlines()]
 
 
+def is_in_use(folder: Path) -> bool:
+    """Return whether a process still trains the run in the folder of a trial."""
+    for path in folder.glob(f"*/{LOG}"):
+        with contextlib.suppress(OSError):
+            file = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(file)
+    return False
+
+
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return what the run in the folder of a trial has logged."""
     with contextlib.suppress(OSError, ValueError):
@@ -149,9 +179,12 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 class LocalExecutor:
     """Runs trials as processes of this machine."""
 
+    def __init__(self, program: Sequence[str] = PROGRAM) -> None:
+        self._program = program
+
     def start(self, job: Job) -> Process:
         """Start a trial."""
-        return LocalProcess(job)
+        return LocalProcess(job, self._program)
 
     def close(self) -> None:
         """Nothing is kept between trials."""

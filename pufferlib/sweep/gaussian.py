@@ -20,10 +20,10 @@ from pufferlib.sweep.search_space import SearchSpace
 
 Array = NDArray[np.float64]
 
-MAX_POINTS = 160  # in a model: a fit takes the cube of it
+MAX_POINTS = 128  # in a model: a fit takes the cube of it
 _PER_TRIAL = 4  # points of a curve
-_FIT_STEPS = 40  # of L-BFGS
-_REFIT = 1.15  # hyper-parameters are fitted again when there are this many times as many trials
+_FIT_STEPS = 25  # of L-BFGS
+_REFIT = 1.2  # hyper-parameters are fitted again when there are this many times as many trials
 _LOW_TAIL = 3.0  # scores this many spreads below the median are all equally bad
 
 
@@ -48,6 +48,10 @@ class Fits:
         fitted, state = self._kept.get(name, (0, None))
         return state if fitted <= count <= _REFIT * fitted else None
 
+    def last(self, name: str) -> dict[str, Any]:
+        """Return the last hyper-parameters, however old: where the next fit begins."""
+        return self._kept.get(name, (0, {}))[1]
+
     def keep(self, name: str, count: int, state: dict[str, Any]) -> None:
         """Keep the hyper-parameters of a fit to `count` points."""
         self._kept[name] = count, state
@@ -59,18 +63,24 @@ class Models:
     def __init__(self, space: SearchSpace, trials: Sequence[Evidence], fits: Fits) -> None:
         self._space = space
         self._has_progress = space.budget_axis is None
-        scored = [each for each in trials if len(each.curve) and each.state != "running"]
+        scored = [
+            each for each in trials if len(each.curve) and each.state in ("complete", "stopped")
+        ]
         points, scores = self._curve_points(scored)
         self._center = float(np.median([each.score for each in scored]))
         spread = max(max(each.score for each in scored) - self._center, 1e-12)
         self._floor = self._center - _LOW_TAIL * spread
         count = len(scored)
+        failed = [each for each in trials if each.state == "failed"]
+        if failed:  # as bad as the worst, or the model would hope for more where all fail
+            ends = np.array([self._input(each.unit, 1.0) for each in failed[-MAX_POINTS // 4 :]])
+            points = np.vstack([points, ends])
+            scores = np.append(scores, np.full(len(ends), min(each.score for each in scored)))
         self.score_model = _fit(points, np.maximum(scores, self._floor), "score", count, fits)
         units = np.array([each.unit for each in scored])
         costs = np.log([each.full_cost for each in scored])
         self.cost_model = _fit(units, costs, "cost", count, fits)
         self.success_model: Any = None
-        failed = [each for each in trials if each.state == "failed"]
         if failed:
             units = np.array([each.unit for each in (*scored, *failed)])
             labels = np.array([1.0] * len(scored) + [0.0] * len(failed))
@@ -171,6 +181,7 @@ def _fit(inputs: Array, values: Array, name: str, count: int, fits: Fits) -> Any
         if state is not None:
             model.load_state_dict(state, strict=False)
         else:
+            model.load_state_dict(fits.last(name), strict=False)
             likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
             steps = {"options": {"maxiter": _FIT_STEPS}}
             fit_gpytorch_mll(likelihood, optimizer_kwargs=steps, max_attempts=1)
@@ -189,7 +200,9 @@ def _predict(model: Any, inputs: Array) -> Prediction:
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        posterior = model.posterior(torch.as_tensor(inputs, dtype=torch.float64))
-        mean = posterior.mean.squeeze(-1).numpy()
-        deviation = posterior.variance.clamp_min(1e-18).sqrt().squeeze(-1).numpy()
+        # each point by itself: the covariance of a thousand candidates is not needed
+        points = torch.as_tensor(inputs, dtype=torch.float64).unsqueeze(1)
+        posterior = model.posterior(points)
+        mean = posterior.mean.flatten().numpy()
+        deviation = posterior.variance.clamp_min(1e-18).sqrt().flatten().numpy()
     return Prediction(mean, deviation)

@@ -22,9 +22,11 @@ from pufferlib.sweep.search_space import SearchSpace, Unit
 Array = NDArray[np.float64]
 
 _GLOBAL = 512  # candidates from everywhere
-_LOCAL = 768  # candidates around the front
+_LOCAL = 256  # candidates around the front, for each scale
 _CENTERS = 12  # trials that candidates are drawn around
 _SCALES = (0.02, 0.08, 0.25)  # of steps away from a center
+_NEVER = 1e12  # below the worth of any config that fits
+_JUMP = 0.05  # chance of a key to go anywhere
 _NOISY = 0.02  # deviation between runs of a config, in ranges of scores, from which it is repeated
 
 
@@ -64,7 +66,7 @@ class Protein:
         values = self._values(models, trials, candidates, budget)
         for scale in _SCALES[::-1]:  # climb from the best few
             best = candidates[np.argsort(-values)[:6]]
-            near = np.array([self._near(center, scale / 2, rng) for center in best for _ in range(16)])
+            near = self._near(np.repeat(best, 16, axis=0), scale / 2, rng)
             values = np.append(values, self._values(models, trials, near, budget))
             candidates = np.vstack([candidates, near])
         return Suggestion(candidates[int(values.argmax())])
@@ -72,8 +74,9 @@ class Protein:
     def recommend(self, trials: Sequence[Evidence]) -> int | None:
         """Return the complete trial with the best config.
 
-        Of configs that ran several times the mean counts. With enough trials, a model decides
-        between the leaders: a single lucky run does not win.
+        Of a config that ran several times the mean counts. Of configs within a fiftieth of the
+        best, the one that ran most often leads, so a single lucky run does not win; of equal ones
+        the cheapest.
         """
         groups: dict[bytes, list[int]] = {}
         for index, each in enumerate(trials):
@@ -82,15 +85,16 @@ class Protein:
         if not groups:
             return None
         means = {key: float(np.mean([trials[i].score for i in g])) for key, g in groups.items()}
-        most = max(len(group) for group in groups.values())
         best = max(means.values())
-        scores = [each.score for g in groups.values() for each in [trials[i] for i in g]]
-        close = best - 0.02 * (max(scores) - min(scores))
-        # of those that are as good, the one that was tried most often
-        key = max(
-            groups, key=lambda k: (means[k] >= close and len(groups[k]) == most, means[k])
-        ) if most > 1 else max(groups, key=lambda k: means[k])
-        return max(groups[key], key=lambda i: trials[i].score)
+        spread = best - min(means.values())
+        most = max(len(group) for key, group in groups.items() if means[key] >= best - spread / 50)
+        costs = {key: trials[group[0]].full_cost for key, group in groups.items()}
+
+        def rank(key: bytes) -> tuple[bool, float, float]:
+            is_leader = means[key] >= best - spread / 50 and len(groups[key]) == most
+            return is_leader, means[key], -costs[key]
+
+        return max(groups[max(groups, key=rank)], key=lambda i: trials[i].score)
 
     def _first(self, number: int, rng: np.random.Generator) -> Unit:
         """Return a config before there is a model: spread out, and short where that is searched."""
@@ -100,7 +104,7 @@ class Protein:
         unit = np.asarray(sobol.random(64)[number % 64], dtype=np.float64)
         if self.space.budget_axis is not None:
             unit[self.space.budget_axis] *= 0.5
-        return self.space.snap(unit)
+        return self.space.snap(unit[None])[0]
 
     def _to_repeat(self, trials: Sequence[Evidence], models: Models) -> int | None:
         """Return the leading trial if its config must be run again to be trusted."""
@@ -127,26 +131,24 @@ class Protein:
         done = [each for each in scored if each.state == "complete"] or list(scored)
         front = pareto_front([each.full_cost for each in done], [each.score for each in done])
         best = sorted(range(len(done)), key=lambda i: -done[i].score)
-        centers = [done[i] for i in dict.fromkeys([*best[:4], *front[::-1], *best])][:_CENTERS]
-        near = [
-            self._near(center.unit, _SCALES[i % len(_SCALES)], rng)
-            for center in centers
-            for i in range(_LOCAL // len(centers))
-        ]
-        return np.array([*(self.space.snap(unit) for unit in everywhere), *near])
+        units = np.array([done[i].unit for i in dict.fromkeys([*best[:4], *front[::-1], *best])])
+        centers = np.resize(units[:_CENTERS], (_LOCAL, self.space.width))
+        near = [self._near(centers, scale, rng) for scale in _SCALES]
+        return np.vstack([self.space.snap(everywhere), *near])
 
-    def _near(self, center: Unit, scale: float, rng: np.random.Generator) -> Unit:
-        """Return a config near `center`: some keys move by about `scale`, a few anywhere."""
-        unit = center.copy()
-        keys = list(self.space.ranges)
-        chance = rng.choice([1.0, 2 / max(2, len(keys))])
+    def _near(self, centers: Array, scale: float, rng: np.random.Generator) -> Array:
+        """Return a config near each center: some keys move by about `scale`, a few anywhere."""
+        units = centers.copy()
+        count, keys = len(units), list(self.space.ranges)
+        chances = rng.choice([1.0, min(1.0, 2 / len(keys))], size=count)
         for key in keys:
-            if rng.random() < chance:
-                columns = self.space.columns(key)
-                unit[columns] += scale * rng.standard_normal(columns.stop - columns.start)
-            if rng.random() < 0.05:
-                self.space.resample(unit, key, rng)
-        return self.space.snap(np.clip(unit, 0, 1))
+            columns = self.space.columns(key)
+            width = columns.stop - columns.start
+            moves = rng.random(count) < chances
+            units[moves, columns] += scale * rng.standard_normal((moves.sum(), width))
+            jumps = rng.random(count) < _JUMP
+            units[jumps, columns] = rng.random((jumps.sum(), width))
+        return self.space.snap(units)
 
     def _values(
         self, models: Models, trials: Sequence[Evidence], units: Array, budget: Budget
@@ -159,9 +161,9 @@ class Protein:
         values = _log_improvement(score.mean, score.deviation, best)
         values = values + np.log(models.success(units))
         values -= min(1.0, max(0.0, budget.share)) * np.log(cost)
-        values[cost > budget.cost] -= 1e3  # it could not be finished
+        values[cost > budget.cost] -= _NEVER  # it could not be finished
         for pending in (each.unit for each in trials if each.state == "running"):
-            distance = ((units - pending) / models.lengthscales()).__pow__(2).sum(1)
+            distance = (((units - pending) / models.lengthscales()) ** 2).sum(1)
             values += np.log(-np.expm1(-np.maximum(distance, 1e-12) / 2))
         return np.asarray(values)
 

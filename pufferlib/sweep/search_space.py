@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.config import Range
+from pufferlib.config import OnOff, Range
 from pufferlib.errors import UsageError
 
 Unit = NDArray[np.float64]  # coordinates of one config: [width]
@@ -57,14 +57,29 @@ class SearchSpace:
         """Return whether every key has a value of its range."""
         return all(key in config and r.contains(config[key]) for key, r in self.ranges.items())
 
-    def snap(self, unit: Unit) -> Unit:
-        """Return the coordinates of the config that `unit` stands for."""
-        return self.encode(self.decode(unit))
-
-    def resample(self, unit: Unit, key: str, rng: np.random.Generator) -> None:
-        """Replace the coordinates of one key by random ones, in place."""
-        unit[self._slices[key]] = rng.random(self.ranges[key].width)
+    def snap(self, units: Unit) -> Unit:
+        """Return the coordinates of the configs that rows of [configs, width] stand for."""
+        snapped = np.clip(units, 0, 1)
+        for key, each in self.ranges.items():
+            _snap(snapped[:, self._slices[key]], each)
+        return snapped
 
     def columns(self, key: str) -> slice:
         """Return the coordinates of a key."""
         return self._slices[key]
+
+
+def _snap(part: Unit, each: Range) -> None:
+    """Move coordinates [configs, width of the range] to those of a value, in place."""
+    if isinstance(each, OnOff):
+        is_on = part[:, 0] >= 0.5
+        part[:, 0] = is_on
+        _snap(part[:, 1:], each.inner)
+        part[~is_on, 1:] = 0.5
+    elif each.width > 1:  # a coordinate for each value: the largest has it
+        largest = part.argmax(1)
+        part[:] = 0
+        part[np.arange(len(part)), largest] = 1
+    elif each.levels:
+        cells = np.minimum((part * each.levels).astype(int), each.levels - 1)
+        part[:] = (cells + 0.5) / each.levels

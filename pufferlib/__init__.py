@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pufferlib.loggers import NoLogger as NoLogger
     from pufferlib.loggers import TensorboardLogger as TensorboardLogger
     from pufferlib.loggers import WandbLogger as WandbLogger
+    from pufferlib.protein import Protein as Protein
     from pufferlib.registry import list_envs as list_envs
     from pufferlib.registry import register as register
     from pufferlib.runs.evaluation import evaluate_policy as evaluate_policy
@@ -43,6 +44,7 @@ _HOMES = {
     "JsonlLogger": "loggers",
     "NeptuneLogger": "loggers",
     "NoLogger": "loggers",
+    "Protein": "protein",
     "PuffeRL": "training.trainer",
     "PufferEnv": "env",
     "TensorboardLogger": "loggers",

@@ -38,6 +38,8 @@ LAYERS = [
     {"selfplay"},
     {"training"},
     {"bench"},
+    {"sweep"},
+    {"protein"},
     {"cli"},
     {"__main__", "__init__"},
 ]

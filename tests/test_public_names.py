@@ -36,6 +36,7 @@ PRESENT = {
     "JsonlLogger",
     "NeptuneLogger",
     "NoLogger",
+    "Protein",
     "PuffeRL",
     "PufferEnv",
     "TensorboardLogger",

@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 class Parser(argparse.ArgumentParser):
     """The parser of one command. Reports mistakes as a UsageError of one line.
 
-    With `with_config` the command takes ini files, and its help lists every option of a run.
+    With `with_config` the command takes ini files, and its help lists every option of a run;
+    `with_sweep` adds those of section `sweep`.
     """
 
-    def __init__(self, command: str, *, with_config: bool = False) -> None:
+    def __init__(
+        self, command: str, *, with_config: bool = False, with_sweep: bool = False
+    ) -> None:
+        self._with_sweep = with_sweep
         super().__init__(
             prog=f"puffer {command}",
             description=COMMANDS[command].about,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_options_text() if with_config else None,
+            epilog=_options_text(with_sweep) if with_config else None,
             allow_abbrev=False,
         )
         if with_config:
@@ -45,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, words: list[str]) -> tuple[argparse.Namespace, list[Override]]:
         """Return the options of the command, and the options of a run that `words` set."""
-        overrides, rest = configs.parse_overrides(words)
+        overrides, rest = configs.parse_overrides(words, self._with_sweep)
         options, unknown = self.parse_known_args(rest)
         if unknown:
             if not unknown[0].startswith("-"):
@@ -56,7 +60,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown_option(self, word: str) -> UnknownNameError:
         """Build the error for an unknown flag, which may be a key without its section."""
         flags = {flag.lstrip("-"): flag for each in self._actions for flag in each.option_strings}
-        for section in SECTIONS:
+        for section in (*SECTIONS, "sweep") if self._with_sweep else SECTIONS:
             for option in configs.describe(section):
                 flags[option.key] = spell_flag(section, option.key)
         suggestions = [flags[key] for key in nearest(word.lstrip("-"), flags)]
@@ -157,10 +161,10 @@ def see_working_folder(name: str) -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _options_text() -> str:
+def _options_text(with_sweep: bool) -> str:
     """Return a line for every option: its flag, meaning, type and default."""
     lines = ["options of a run (type; default), which an ini file can set too:"]
-    for section in SECTIONS:
+    for section in ("sweep", *SECTIONS) if with_sweep else SECTIONS:
         lines.append("")
         for option in configs.describe(section):
             flag = spell_flag(section, option.key)
@@ -169,4 +173,6 @@ def _options_text() -> str:
                 default = default.lower()  # as one types it
             lines.append(f"  {flag:<32} {option.help} ({option.type}; {default})")
     lines += ["", "  --env.<param> VALUE              see `puffer envs NAME`"]
+    if with_sweep:
+        lines += ['  --sweep.<key> "RANGE"            what to search: see docs/sweeps.md']
     return "\n".join(lines)

@@ -28,6 +28,11 @@ COMMANDS = {
         ("breakout --train.total-timesteps 50_000_000",),
     ),
     "eval": Command("NAME", "play a trained policy and report its scores", ("breakout",)),
+    "sweep": Command(
+        "NAME",
+        "search for the best options by score and cost",
+        ("breakout --sweep.max-cost 600",),
+    ),
     "envs": Command("[NAME]", "list the environments, or describe one", ("snake",)),
     "check": Command(
         "NAME", "check an environment for errors", ("my_package.worlds:Maze --env.size 8",)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from pufferlib.config.options import BOOLS, Rule, guess_value, rules_of
-from pufferlib.config.schema import SECTIONS, Config
+from pufferlib.config.ranges import Range, as_range
+from pufferlib.config.schema import SECTIONS, Config, SweepConfig
 from pufferlib.errors import UsageError, one_line, quoted, unknown_name
 from pufferlib.files import read_regular
 
@@ -39,13 +40,88 @@ def load(
     values = _read(chain(*inis) if packaged else ())
     from_files = (_read_ini(_file_text(Path(path)), one_line(path)) for path in files)
     from_flags = (
-        _Setting(section, key, text, f"--{section}.{key.replace('_', '-')}")
-        for section, key, text in overrides
+        _Setting(section, key, text, _spell(section, key)) for section, key, text in overrides
     )
     own = _read(chain(chain.from_iterable(from_files), from_flags))
     train = merge_train_layers(values["train"], own["train"])
     joined = {name: values[name] | own[name] for name in values} | {"train": train}
     return Config.from_dict({"name": env_name, **joined})
+
+
+class SweepLayers(NamedTuple):
+    """What section [sweep] says: options of the sweep, and ranges by `section.key`."""
+
+    config: SweepConfig
+    ranges: dict[str, Range]
+    chosen: frozenset[str]  # options that any layer has set
+
+
+def load_sweep(
+    env_name: str,
+    overrides: Iterable[Override] = (),
+    files: Iterable[Path | str] = (),
+) -> SweepLayers:
+    """Read section [sweep] of the layers for `env_name`, with checked ranges.
+
+    Overrides of other sections are skipped. A key of [sweep] is an option of `SweepConfig`, or what
+    to search: `train.learning_rate`, or `learning_rate` for short.
+    """
+    layers = chain(
+        _family_settings(env_name),
+        _packaged_ini(f"{_file_name(env_name)}.ini"),
+        *(_read_ini(_file_text(Path(path)), one_line(path)) for path in files),
+        (_Setting(*override, _spell(*override[:2])) for override in overrides),
+    )
+    options, ranges, rules = {}, {}, rules_of(SweepConfig)
+    for setting in layers:
+        if setting.section != "sweep":
+            continue
+        if setting.key in rules:
+            rule = rules[setting.key]
+            options[setting.key] = rule.check(rule.parse(setting.text), setting.label)
+        else:
+            key = full_key(setting.key, setting.where)
+            ranges[key] = check_range(key, setting.text, setting.label)
+    return SweepLayers(SweepConfig.from_dict(options), ranges, frozenset(options))
+
+
+def full_key(key: str, where: str = "") -> str:
+    """Return `section.key` of what a user searches; a bare key is one of `train`.
+
+    Raises UnknownNameError, with similar names, for an option that does not exist.
+    """
+    section, dot, name = key.replace("-", "_").partition(".")
+    if not dot:
+        section, name = "train", section
+    if section == "env" and name:
+        return f"env.{name}"
+    if section == "log":
+        raise UsageError(f"{quoted(key)} must be an option that training depends on, but is not.")
+    if not dot and name not in rules_of(SECTIONS["train"]):
+        known = list(rules_of(SweepConfig)) if where else []
+        known += [
+            f"{each}.{option}" if each != "train" else option
+            for each in ("train", "vec", "policy")
+            for option in rules_of(SECTIONS[each])
+        ]
+        spelled = [option for option in known if option.partition(".")[2] == name]
+        raise unknown_name("key to search", name, spelled or known, where)
+    _find_rule(_Setting(section, name, "", where))
+    return f"{section}.{name}"
+
+
+def check_range(key: str, given: Any, label: str) -> Range:
+    """Return the range that was given for `section.key`; all of its values are valid there."""
+    section, _, name = key.partition(".")
+    if section == "env":
+        return as_range(given, label, guess_value)
+    rule = _find_rule(_Setting(section, name, "", label))
+    found = as_range(given, label, rule.parse)
+    return found.checked(lambda value: rule.check(value, label), rule.base is int)
+
+
+def _spell(section: str, key: str) -> str:
+    return f"--{section}.{key.replace('_', '-')}"
 
 
 def merge_train_layers(packaged: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,11 +142,14 @@ def family_vec(env_name: str) -> dict[str, Any]:
 # ---- The command line ----------------------------------------------------------------------------
 
 
-def parse_overrides(argv: Sequence[str]) -> tuple[list[Override], list[str]]:
+def parse_overrides(
+    argv: Sequence[str], with_sweep: bool = False
+) -> tuple[list[Override], list[str]]:
     """Take `--section.key value` and `--section.key=value` out of `argv`; return them and the rest.
 
     An option that can be true or false needs no value; a param of the env always does, since only
-    the env knows its type. Words after a bare `--` are left alone.
+    the env knows its type. Words after a bare `--` are left alone. `with_sweep` allows section
+    `sweep`, whose keys may have a section of their own: `--sweep.train.gamma "0.9, 0.99"`.
     """
     overrides: list[Override] = []
     rest: list[str] = []
@@ -79,20 +158,23 @@ def parse_overrides(argv: Sequence[str]) -> tuple[list[Override], list[str]]:
         word = words.pop(0)
         if word == "--":
             return overrides, [*rest, word, *words]
-        match = re.fullmatch(r"--([A-Za-z]\w*)\.([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL)
+        match = re.fullmatch(r"--([A-Za-z]\w*)\.([A-Za-z][\w.-]*)(?:=(.*))?", word, re.DOTALL)
         if match is None:
             rest.append(word)
             continue
         section, key, text = match[1].lower(), match[2].replace("-", "_"), match[3]
+        setting = _Setting(section, key, "", f"--{match[1]}.{match[2]}")
+        if section == "sweep" and not with_sweep:
+            raise unknown_name("section", section, ["env", *SECTIONS], setting.where)
         if text is None:
-            text = _next_value(_Setting(section, key, "", f"--{match[1]}.{match[2]}"), words)
+            text = _next_value(setting, words)
         overrides.append((section, key, text))
     return overrides, rest
 
 
 def _next_value(setting: _Setting, words: list[str]) -> str:
     """Take the value of an option off `words`; a flag without one is "true"."""
-    rule = None if setting.section == "env" else _find_rule(setting)
+    rule = _rule_of_flag(setting)
     has_value = bool(words) and not words[0].startswith("--")
     if rule is not None and rule.is_flag:
         is_own_value = has_value and words[0].lower() in {*BOOLS, *rule.choices}
@@ -103,6 +185,13 @@ def _next_value(setting: _Setting, words: list[str]) -> str:
             raise UsageError(f"{where} must have a value, but got none. Try a number, or true.")
         raise UsageError(f"{where} must have a value ({rule.type_text()}), but got none.")
     return words.pop(0)
+
+
+def _rule_of_flag(setting: _Setting) -> Rule | None:
+    """Return the rule of what a flag sets; None for params of the env and for ranges."""
+    if setting.section == "sweep":
+        return rules_of(SweepConfig).get(setting.key)
+    return None if setting.section == "env" else _find_rule(setting)
 
 
 # ---- Settings of all layers ----------------------------------------------------------------------
@@ -127,6 +216,8 @@ def _read(settings: Iterable[_Setting]) -> dict[str, dict[str, Any]]:
     """Return the checked values of settings by section, later ones winning."""
     values: dict[str, dict[str, Any]] = {"env": {}, **{name: {} for name in SECTIONS}}
     for setting in settings:
+        if setting.section == "sweep":  # for `load_sweep`
+            continue
         if setting.section == "env":
             values["env"][setting.key] = guess_value(setting.text)
         else:
@@ -206,8 +297,8 @@ def _read_ini(text: str, source: str) -> Iterator[_Setting]:
             continue
         if line.startswith("[") and line.endswith("]"):
             section = line[1:-1].strip().lower()
-            if section != "env" and section not in SECTIONS:
-                raise unknown_name("section", section, ["env", *SECTIONS], where)
+            if section not in ("env", "sweep", *SECTIONS):
+                raise unknown_name("section", section, ["env", "sweep", *SECTIONS], where)
             continue
         key, equals, value = (part.strip() for part in line.partition("="))
         key = key.replace("-", "_")

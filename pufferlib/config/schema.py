@@ -240,6 +240,32 @@ class LogConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SweepConfig(Section):
+    """How to search: method, metric, budget, and how many trials run at a time."""
+
+    method: Literal["protein", "random", "tpe", "gp"] = option(
+        "protein", "how to suggest configs; tpe and gp are Optuna's samplers"
+    )
+    metric: str = option("mean_reward", "number of a run's log to search by")
+    goal: Literal["maximize", "minimize"] = option("maximize", "whether higher or lower is better")
+    num_trials: int | None = option(
+        None, "trials in the sweep; none: 50, or no limit if max_cost is set", low=1
+    )
+    cost: Literal["seconds", "steps"] = option("seconds", "what a trial costs: its training time")
+    max_cost: float | None = option(None, "cost of all trials together", low=0)
+    parallel: int | None = option(None, "trials at a time; none: cores / threads", low=1)
+    threads: int = option(1, "cores of each trial", low=1)
+    early_stop: bool = option(True, "stop trials that no good trial was ever as bad as")
+    repeats: int = option(2, "runs of a leading config with other seeds, if scores vary", low=0)
+    start: bool = option(True, "begin with the values of the config, if they are in the ranges")
+    executor: Literal["local", "ray"] = option("local", "where trials run")
+    seed: int = option(
+        42, "seed of the search, and of the first run of a config", low=0, high=2**31
+    )
+    storage: str | None = option(None, "URL of a database; none: a journal file in the folder")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """All options of a run on one environment. `env` is checked where the env is made.
 
@@ -301,7 +327,8 @@ def describe(section: str) -> list[Option]:
     """Return the options of `section` in the order of their declaration, none for `env`."""
     if section == "env":
         return []
-    if section not in SECTIONS:
-        raise unknown_name("section", section, ["env", *SECTIONS])
-    rules = rules_of(SECTIONS[section])
+    known = {**SECTIONS, "sweep": SweepConfig}
+    if section not in known:
+        raise unknown_name("section", section, ["env", *known])
+    rules = rules_of(known[section])
     return [Option(key, rule.type_text(), rule.default, rule.help) for key, rule in rules.items()]

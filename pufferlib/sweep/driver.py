@@ -1,0 +1,316 @@
+"""The driver: starts trials, follows their logs, stops hopeless ones and records how they end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pufferlib.config import Config, merge_train_layers
+from pufferlib.errors import UsageError, nearest, quoted
+from pufferlib.sweep.executors import (
+    Executor,
+    Job,
+    LocalExecutor,
+    Process,
+    Progress,
+    RayExecutor,
+    is_in_use,
+    read_log,
+)
+from pufferlib.sweep.study import Study, Trial
+from pufferlib.system import usable_cores
+
+BUDGET_KEYS = ("train.total_timesteps", "train.num_iterations")  # the length of a run
+
+_PAUSE = 0.1  # seconds between two looks at the trials
+_REAP = 15.0  # seconds between two looks for dead drivers
+_PATIENCE = 60.0  # seconds for a trial to save and end
+_FALSE_STARTS = 3  # trials that end before training; if they are the first, the sweep is wrong
+
+Kind = Literal["start", "progress", "end"]
+
+
+class Event(NamedTuple):
+    """Something that a display may show."""
+
+    kind: Kind
+    trial: Trial
+
+
+class _Running:
+    """A trial that runs: its process and its curve so far."""
+
+    def __init__(self, trial: Trial, process: Process) -> None:
+        self.trial, self.process = trial, process
+        self.points: list[tuple[float, float, float]] = []
+        self.records = 0
+        self.keys: list[str] = []
+        self.is_stopping = False
+        self.deadline = math.inf
+
+    @property
+    def curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array(self.points, dtype=np.float64).reshape(-1, 3)
+
+
+class Driver:
+    """Runs trials of `study` until its budget is spent.
+
+    `config` is the run that trials are variants of; `folder` gets a folder for each trial. Several
+    drivers may work on one study. `keys` maps keys of the search space to `section.key` where they
+    differ.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        config: Config,
+        folder: Path,
+        env: bytes = b"",
+        on_event: Callable[[Event], None] = lambda event: None,
+        keys: Mapping[str, str] | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self._executor = executor
+        self.study, self.config, self.folder = study, config, folder
+        self._env, self.on_event = env, on_event
+        self._keys = {key: key for key in study.space.ranges} | dict(keys or {})
+        options = study.config
+        cores = usable_cores()
+        self.parallel = options.parallel or max(1, cores // options.threads)
+        self._running: list[_Running] = []
+        self._has_metric = False
+        self._next_reap = 0.0
+
+    @property
+    def running(self) -> list[Trial]:
+        """The trials that this driver runs, with their curves so far."""
+        return [replace(each.trial, curve=each.curve) for each in self._running]
+
+    def run(self) -> None:
+        """Run trials until the budget is spent.
+
+        Raises UsageError if no trial can work: none reports the metric, or none starts. An
+        interrupt ends the trials that run; their configs run again when the sweep is resumed.
+        """
+        is_ray = self.study.config.executor == "ray"
+        executor = self._executor or (RayExecutor() if is_ray else LocalExecutor())
+        try:
+            while True:
+                self.reap()
+                has_budget = self._start_trials(executor)
+                if not self._running and not has_budget and not self.study.abandoned():
+                    return
+                time.sleep(_PAUSE)
+                for each in list(self._running):
+                    self._follow(each)
+        finally:
+            for each in self._running:
+                each.process.kill()
+                self.study.tell(each.trial, "lost", each.curve, "the sweep was interrupted")
+            self._running.clear()
+            executor.close()
+
+    def reap(self) -> None:
+        """Record the trials of dead drivers: complete if their run is, else lost."""
+        if time.monotonic() < self._next_reap:
+            return
+        self._next_reap = time.monotonic() + _REAP
+        for trial in self.study.abandoned():
+            if trial.folder and is_in_use(Path(trial.folder)):  # its process is about to end
+                self._next_reap = time.monotonic() + 1
+                continue
+            running = _Running(trial, _NoProcess())
+            self._note_records(running, read_log(Path(trial.folder)) if trial.folder else [])
+            if running.points and running.points[-1][0] >= 1:
+                self._end(running, "complete")
+            else:
+                self._end(running, "lost", "its driver was killed")
+
+    def _start_trials(self, executor: Executor) -> bool:
+        """Start trials while there is room and budget; return whether there was budget."""
+        while len(self._running) < self.parallel:
+            trial = self.study.ask(self._first_config(), self.folder / "trials")
+            if trial is None:
+                return False
+            ini = config_ini(self.trial_config(trial))
+            job = Job(
+                self.config.name, ini, trial.folder, self.study.config.threads, self._env
+            )
+            self._running.append(_Running(trial, executor.start(job)))
+            self.on_event(Event("start", trial))
+        return True
+
+    def _first_config(self) -> dict[str, Any] | None:
+        """Return the searched options as the config has them."""
+        if not self.study.config.start:
+            return None
+        values: dict[str, Any] = {}
+        for key, full in self._keys.items():
+            section, _, name = full.partition(".")
+            part = self.config.env if section == "env" else vars(getattr(self.config, section))
+            if name in part:
+                values[key] = part[name]
+        return values
+
+    def trial_config(self, trial: Trial) -> Config:
+        """Return the config of a trial: an ordinary run, limited to its cores."""
+        threads = self.study.config.threads
+        config = with_values(self.config, {self._keys[k]: v for k, v in trial.config.items()})
+        own: dict[str, Any] = {
+            "run_dir": trial.folder,
+            "dashboard": "off",
+            "torch_threads": threads,
+            "seed": trial.seed if "train.seed" not in self._keys.values() else config.train.seed,
+        }
+        if self.study.config.goal == "maximize":
+            own["best_metric"] = self._metric_key(self.study.config.metric)
+        config = with_values(config, {f"train.{key}": value for key, value in own.items()})
+        if config.vec.num_workers is None and config.vec.backend == "auto":
+            config = replace(config, vec=replace(config.vec, num_workers=threads))
+        return config
+
+    def _metric_key(self, metric: str) -> str:
+        return metric if metric in ("mean_reward", "episode_length") or "/" in metric else "auto"
+
+    # ---- One trial -------------------------------------------------------------------------------
+
+    def _follow(self, each: _Running) -> None:
+        """Read what a trial has logged; stop it or record its end."""
+        progress = each.process.poll()
+        before = len(each.points)
+        self._note_records(each, progress.records)
+        if progress.exit_code is None:
+            if each.is_stopping and time.monotonic() > each.deadline:
+                each.process.kill()
+            elif not each.is_stopping and len(each.points) > before:
+                self.on_event(Event("progress", replace(each.trial, curve=each.curve)))
+                is_whole = each.points[-1][0] >= 1  # only its last checkpoint is missing
+                if self.study.note(each.trial, each.curve) and not is_whole:
+                    each.is_stopping = True
+                    each.deadline = time.monotonic() + _PATIENCE
+                    each.process.stop()
+            elif not each.points:
+                self.study.note(each.trial, each.curve)  # a sign of life
+            return
+        self._running.remove(each)
+        code = progress.exit_code
+        failure = progress.failure or f"exit code {code}"
+        if code == 0 and each.points:
+            self._end(each, "complete")
+        elif each.is_stopping and each.points:
+            self._end(each, "stopped")
+        elif code == 0:
+            self._missing_metric(each)
+        elif code < 0 or code in (137, 143, 130):
+            self._end(each, "lost", f"its process was killed by signal {abs(code) % 128}")
+        else:
+            self._end(each, "failed", failure)
+            self._check_start(each, failure)
+
+    def _note_records(self, each: _Running, records: list[dict[str, Any]]) -> None:
+        """Add the points of new log entries to the curve."""
+        metric, cost = self.study.config.metric, self.study.config.cost
+        for record in records:
+            each.records += 1
+            each.keys = list(record)
+            key = metric if metric in record else f"env/{metric}"
+            score = record.get(key)
+            self._has_metric = self._has_metric or key in record
+            if score is None or not math.isfinite(score):
+                continue
+            spent = record["uptime"] if cost == "seconds" else record["steps"]
+            share = min(1.0, record["steps"] / record["total_steps"])
+            each.points.append((share, float(spent), float(score)))
+
+    def _missing_metric(self, each: _Running) -> None:
+        """Record a run that never reported the metric; raise if no run does."""
+        metric = quoted(self.study.config.metric)
+        self._end(each, "failed", f"its log never had a value of {metric}")
+        if not self._has_metric and not any(t.state == "complete" for t in self.study.trials()):
+            similar = nearest(self.study.config.metric, [k for k in each.keys if "time/" not in k])
+            known = similar or [k for k in each.keys if k.startswith(("mean", "env/", "epis"))]
+            raise UsageError(
+                f"`metric` must be a number that runs log, but no run has {metric}. "
+                f"Try {' or '.join(map(quoted, known[:4]))}."
+            )
+
+    def _end(self, each: _Running, state: Any, failure: str = "") -> None:
+        curve = each.curve
+        if self.study.tell(each.trial, state, curve, failure):
+            ended = replace(each.trial, state=state, curve=curve, failure=failure)
+            self.on_event(Event("end", ended))
+
+    def _check_start(self, each: _Running, failure: str) -> None:
+        """Raise UsageError if the first trials all ended before they trained."""
+        ended = [t for t in self.study.trials() if t.state not in ("running", "lost")]
+        if len(ended) == _FALSE_STARTS and all(t.state == "failed" for t in ended):
+            if not any(len(t.curve) for t in ended) and not each.records:
+                raise UsageError(f"the first {_FALSE_STARTS} trials could not start: {failure}")
+
+
+class _NoProcess:
+    """The process of a trial whose driver is dead."""
+
+    def poll(self) -> Progress:
+        return Progress([], None)
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+# ---- Configs -------------------------------------------------------------------------------------
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return `config` with new values by `section.key`."""
+    parts: dict[str, dict[str, Any]] = {"train": {}, "vec": {}, "policy": {}, "env": {}}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        parts[section][name] = value
+    train = merge_train_layers(config.chosen_train(), parts["train"])
+    if "total_timesteps" in parts["train"]:
+        train.pop("num_iterations", None)
+    return replace(
+        config,
+        train=type(config.train).from_dict(train),
+        chosen=frozenset(train),
+        vec=replace(config.vec, **parts["vec"]),
+        policy=replace(config.policy, **parts["policy"]),
+        env={**config.env, **parts["env"]},
+    )
+
+
+def config_ini(config: Config, comment: str = "", own: bool = True) -> str:
+    """Return the options of a run that were set, as an ini for `puffer train`.
+
+    Without `own` those that belong to one run only are left out: folder, display, cores, seed.
+    """
+    skipped = {"run_dir", "dashboard", "torch_threads", "best_metric", "seed"}
+    sections = {
+        "vec": config.vec.changed(),
+        "env": dict(config.env),
+        "policy": config.policy.changed(),
+        "train": config.chosen_train(),
+        "log": config.log.changed(),
+    }
+    if not own:
+        sections["train"] = {k: v for k, v in sections["train"].items() if k not in skipped}
+        sections["vec"].pop("num_workers", None)
+    lines = [f"; {line}" for line in comment.splitlines()]
+    for section, values in sections.items():
+        if values:
+            lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
+            lines += [f"{key} = {_spelled(value)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _spelled(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,78 @@
+"""What trials have shown: learning curves in numbers, the Pareto front, and hopeless trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Curve = NDArray[np.float64]  # [points, 3]: share of the trial that is done, cost, score
+
+State = Literal["complete", "stopped", "failed", "running"]
+_CURVE_POINTS = 32  # of a trial that are kept
+_FEW = 4  # trials that must be complete before one is stopped
+_GOOD = 0.25  # share of the complete trials that count as good
+_GRACE = 0.15  # share of a trial that is always run
+
+
+class Evidence(NamedTuple):
+    """One trial in numbers. Higher scores are better. A failed trial may have no curve."""
+
+    unit: NDArray[np.float64]
+    curve: Curve
+    state: State
+
+    @property
+    def score(self) -> float:
+        """The last score of the curve."""
+        return float(self.curve[-1, 2])
+
+    @property
+    def full_cost(self) -> float:
+        """The cost of the whole trial; that of a stopped one is extrapolated."""
+        done, cost, _ = self.curve[-1]
+        return float(cost / done)
+
+
+def thin(curve: Curve, limit: int = _CURVE_POINTS) -> Curve:
+    """Return at most `limit` points of a curve, the last one included."""
+    if len(curve) <= limit:
+        return curve
+    return curve[np.linspace(0, len(curve) - 1, limit).round().astype(int)]
+
+
+def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[int]:
+    """Return the trials that no other one beats in both, the cheapest first."""
+    order = sorted(range(len(costs)), key=lambda i: (costs[i], -scores[i]))
+    front: list[int] = []
+    for index in order:
+        if not front or scores[index] > scores[front[-1]]:
+            front.append(index)
+    return front
+
+
+def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
+    """Return whether no good trial was ever as bad as this one at the same cost.
+
+    Good are the best quarter of the complete trials. Each is read at the cost that this trial has
+    come to, so that a slow but steady one is compared with the beginning of others. A trial that is
+    stopped keeps its curve, which says what is known about the rest.
+    """
+    complete = [each for each in others if each.state == "complete"]
+    if len(complete) < _FEW or not len(curve) or curve[-1, 0] < _GRACE:
+        return False
+    complete.sort(key=lambda each: -each.score)
+    good = complete[: max(2, round(_GOOD * len(complete)))]
+    cost, best = curve[-1, 1], curve[:, 2].max()
+    reached = [_score_at(each.curve, cost) for each in good]
+    known = [score for score in reached if score is not None]
+    return bool(known) and best < min(known)
+
+
+def _score_at(curve: Curve, cost: float) -> float | None:
+    """Return the score that a trial had at this cost; None if its curve begins later."""
+    if cost < curve[0, 1]:
+        return None
+    return float(np.interp(cost, curve[:, 1], curve[:, 2]))

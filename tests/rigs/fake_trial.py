@@ -1,0 +1,61 @@
+"""The process of a trial without torch: logs as a run does, in a tenth of a second.
+
+`python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
+`--env.<fault>` there makes it misbehave: nan, crash, silent, hang.
+"""
+
+from __future__ import annotations
+
+import configparser
+import fcntl
+import json
+import math
+import os
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+LINES = 10
+
+
+def end_with_driver() -> None:
+    os.read(0, 1)
+    os._exit(143)
+
+
+def main() -> None:
+    size = struct.unpack("<Q", sys.stdin.buffer.read(8))[0]
+    sys.stdin.buffer.read(size)
+    threading.Thread(target=end_with_driver, daemon=True).start()
+    ini = configparser.ConfigParser()
+    ini.read(sys.argv[sys.argv.index("--config") + 1])
+    train = ini["train"]
+    fault = ini["env"].get("fault", "") if "env" in ini else ""
+    rate = float(train["learning_rate"])
+    if fault == "usage":
+        sys.exit("puffer: Unknown param of `fake` `fault`.")
+    folder = Path(train["run_dir"]) / "fake-20260101-000000"
+    folder.mkdir(parents=True)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with (folder / "metrics.jsonl").open("a", buffering=1) as log:
+        for line in range(1, LINES + 1):
+            time.sleep(float(ini["env"].get("pause", "0.01")) if "env" in ini else 0.01)
+            if fault == "crash" and line > 3:
+                os.abort()
+            if fault == "nan" and line > 3:
+                print("puffer: `loss` must be finite, but is nan", file=sys.stderr)
+                sys.exit(2)
+            while fault == "hang" and line > 3:
+                time.sleep(1)
+            score = 100 * math.exp(-((math.log10(rate) + 3) ** 2)) * line / LINES
+            record = {"step": line, "steps": line, "total_steps": LINES, "uptime": line / 10}
+            if fault != "silent":
+                record["mean_reward"] = score
+            log.write(json.dumps({**record, "episodes": 3}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -131,7 +131,7 @@ static void observe(const Flappy* env) {
     for (int32_t i = 0; i < 2; i++) {
         int32_t pipe = env->behind + i;
         float right = env->pipe + (float)pipe * env->spacing + PIPE_WIDTH - BIRD_X;
-        obs[2 + 3 * i] = right * (1.0f / (WIDTH + 400));
+        obs[2 + 3 * i] = right * (1.0f / 800);
         obs[3 + 3 * i] = (env->y - env->gaps[pipe]) * (1.0f / GROUND);
         obs[4 + 3 * i] = (env->gaps[pipe] + env->gap - env->y - BIRD_HEIGHT) * (1.0f / GROUND);
     }

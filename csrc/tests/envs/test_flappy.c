@@ -136,13 +136,13 @@ static void test_observations_are_those_of_the_next_two_pipes(void) {
     rig_play(&rig, GLIDE);  // pipe at 60, bird at 210 with speed 0
     const float* obs = rig.obs;
     CHECK(near(obs[0], 210 / 202.0f - 1) && obs[1] == 0);
-    CHECK(near(obs[2], (60 + 52 - 57) / 688.0f) && near(obs[3], 10 / 404.0f));
+    CHECK(near(obs[2], (60 + 52 - 57) / 800.0f) && near(obs[3], 10 / 404.0f));
     CHECK(near(obs[4], (300 - 234) / 404.0f));
-    CHECK(near(obs[5], (204 + 52 - 57) / 688.0f) && near(obs[6], 60 / 404.0f));
+    CHECK(near(obs[5], (204 + 52 - 57) / 800.0f) && near(obs[6], 60 / 404.0f));
     CHECK(near(obs[7], (250 - 234) / 404.0f));
     env->pipe = 9;
     rig_play(&rig, GLIDE);  // passed: pipe 1 is the next one, at 5 + 144
-    CHECK(near(obs[2], (149 + 52 - 57) / 688.0f) && near(obs[3], (env->y - 150) / 404));
+    CHECK(near(obs[2], (149 + 52 - 57) / 800.0f) && near(obs[3], (env->y - 150) / 404));
     rig_destroy(&rig);
 }
 

@@ -10,8 +10,8 @@
 // 3. Where a foot or the hull touches the ground the episode ends. It is a soft landing
 //    if only feet touch, both are over the pad, the rocket stands upright within 0.25 rad, sinks no
 //    faster than 1.5 m/s and drifts no faster than 1 m/s. Leaving the sky ends the episode too.
-// The reward is what the rocket gains in nearness to the pad, slowness and uprightness; 2 for a
-// soft landing, -1 for any other end, and a little less than 0 for each burst of an engine.
+// The reward is what the rocket gains in nearness to the pad, slowness near it and uprightness; 2
+// for a soft landing, -0.5 for any other end; time and fuel cost a little.
 //
 // Observed: place relative to the pad, velocity, angle, spin, height above the ground, fuel.
 #include "puf_env.h"
@@ -87,11 +87,12 @@ static float ground_at(const Lander* env, float x) {
     return env->ground[i] + (at - (float)i) * (env->ground[i + 1] - env->ground[i]);
 }
 
-// 0 at rest and upright on the pad, more the better.
+// 0 at rest and upright on the pad, more the better. Speed matters the more the nearer the pad is.
 static float closeness(const Lander* env) {
     const float dx = env->x - pad_x(env), dy = env->y + FOOT_Y - env->ground[env->pad];
+    const float away = sqrtf(dx * dx + dy * dy);
     const float speed = sqrtf(env->vx * env->vx + env->vy * env->vy);
-    return -0.1f * sqrtf(dx * dx + dy * dy) - 0.15f * speed - 0.5f * fabsf(env->angle);
+    return -0.15f * away - 0.4f * speed / (1 + 0.5f * away) - 0.5f * fabsf(env->angle);
 }
 
 static void fly(Lander* env, float sine, float cosine) {
@@ -143,7 +144,7 @@ static PufStatus step(Lander* env) {
     fly(env, (float)sine, (float)cosine);
     puf_sincos((double)env->angle, &sine, &cosine);
     const int32_t now = outcome(env, (float)sine, (float)cosine);
-    const float cost = env->firing == COAST ? 0 : env->firing == MAIN ? 0.003f : 0.001f;
+    const float cost = 0.003f + (env->firing == COAST ? 0 : env->firing == MAIN ? 0.003f : 0.001f);
     puf_reward(&env->slots, 0,
                closeness(env) - before - cost +
                    (now == LANDED    ? 2.0f

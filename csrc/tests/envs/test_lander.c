@@ -91,7 +91,7 @@ static void test_only_a_soft_touch_of_the_pad_is_a_landing(void) {
         rig_play(&rig, COAST);
         CHECK(rig.terminals[0] == 1 && env->perf == (cases[i].lands ? 1 : 0));
         CHECK(env->score == (cases[i].lands ? 125 : 0));
-        CHECK(cases[i].lands ? rig.rewards[0] > 1.8f : rig.rewards[0] < -0.8f);
+        CHECK(cases[i].lands ? rig.rewards[0] > 1.8f : rig.rewards[0] < -0.4f);
         rig_destroy(&rig);
     }
 }
@@ -129,7 +129,7 @@ static void test_leaving_the_sky_is_a_crash(void) {
     Lander* env = at_rest(9.95f, 10);
     env->vx = 2;
     rig_play(&rig, COAST);
-    CHECK(rig.terminals[0] && rig.rewards[0] < -0.8f);
+    CHECK(rig.terminals[0] && rig.rewards[0] < -0.4f);
     env->y = 19.95f;
     env->vy = 2;
     rig_play(&rig, COAST);
@@ -145,10 +145,10 @@ static void test_rewards_sum_to_what_was_gained(void) {
         rig_play(&rig, COAST);
         sum += rig.rewards[0];
     }
-    CHECK(near(sum, closeness(env) - start));
+    CHECK(near(sum, closeness(env) - start - 20 * 0.003f));
     const float before = closeness(env);
     rig_play(&rig, MAIN);
-    CHECK(near(rig.rewards[0], closeness(env) - before - 0.003f));
+    CHECK(near(rig.rewards[0], closeness(env) - before - 0.006f));
     rig_destroy(&rig);
 }
 

@@ -21,7 +21,9 @@ enum {
     NUM_WAVES = 3,
     NUM_RAYS = 11,
     NUM_FEATURES = NUM_RAYS + 2,
-    REACH = 12,  // points before and behind the car that rays can hit: further than their range
+    AHEAD = 12,  // points before the car that rays can hit: further than their range
+    BEHIND = 4,  // rays look forwards, but a point behind begins the stretch beside the car
+    NUM_NEARBY = BEHIND + AHEAD + 1,
 };
 enum { STRAIGHT, LEFT, RIGHT };
 enum { STEER, FULL };
@@ -107,7 +109,7 @@ static float lap_length(const Track* track) {
 static void reset(Racer* env) {
     PufRng* rng = &env->slots.rng;
     for (int32_t k = 0; k < NUM_WAVES; k++) {
-        env->height[k] = env->curviness * WAVES[k] * puf_rand(rng);
+        env->height[k] = env->curviness * WAVES[k] * puf_rand_range(rng, 0.5f, 1);
         env->phase[k] = puf_rand_range(rng, 0, 6.2831853f);
     }
     env->mirrored = puf_rand_int(rng, 2);
@@ -209,39 +211,41 @@ static PufStatus step(Racer* env) {
 }
 
 // Directions of the rays in the car's frame: forwards is x, left is y. Multiples of 18 degrees.
-static const float RAY_X[NUM_RAYS] = {0,         0.309017f, 0.587785f, 0.809017f, 0.951057f, 1,
-                                      0.951057f, 0.809017f, 0.587785f, 0.309017f, 0};
-static const float RAY_Y[NUM_RAYS] = {-1,        -0.951057f, -0.809017f, -0.587785f, -0.309017f, 0,
-                                      0.309017f, 0.587785f,  0.809017f,  0.951057f,  1};
+static const float RAY_X[PUF_MAX_RAYS] = {0,         0.309017f, 0.587785f, 0.809017f, 0.951057f, 1,
+                                          0.951057f, 0.809017f, 0.587785f, 0.309017f, 0};
+static const float RAY_Y[PUF_MAX_RAYS] = {-1,         -0.951057f, -0.809017f, -0.587785f,
+                                          -0.309017f, 0,          0.309017f,  0.587785f,
+                                          0.809017f,  0.951057f,  1};
 
 // Points of an edge near the car, in its frame.
 static void nearby(const Racer* env, const float* x, const float* y, float sine, float cosine,
                    float* out_x, float* out_y) {
-    for (int32_t i = 0; i <= 2 * REACH; i++) {
-        const int32_t point = (env->point - REACH + 1 + i) & (NUM_POINTS - 1);
+    for (int32_t i = 0; i < NUM_NEARBY; i++) {
+        const int32_t point = (env->point - BEHIND + i) & (NUM_POINTS - 1);
         const float dx = x[point] - env->x, dy = y[point] - env->y;
         out_x[i] = dx * cosine + dy * sine;
         out_y[i] = dy * cosine - dx * sine;
     }
 }
 
-static void sense(const Racer* env, float distances[NUM_RAYS]) {
-    float x[2 * REACH + 1], y[2 * REACH + 1];
+static void sense(const Racer* env, float distances[PUF_MAX_RAYS]) {
+    float x[NUM_NEARBY], y[NUM_NEARBY];
     double sine, cosine;
     puf_sincos((double)env->heading, &sine, &cosine);
-    for (int32_t k = 0; k < NUM_RAYS; k++) distances[k] = RANGE;
+    for (int32_t k = 0; k < PUF_MAX_RAYS; k++) distances[k] = RANGE;
     for (int32_t edge = 0; edge < 2; edge++) {
         const Track* track = &env->track;
         nearby(env, edge ? track->right_x : track->left_x, edge ? track->right_y : track->left_y,
                (float)sine, (float)cosine, x, y);
-        puf_cast_rays(x, y, 2 * REACH + 1, RAY_X, RAY_Y, NUM_RAYS, distances);
+        puf_cast_rays(x, y, NUM_NEARBY, RAY_X, RAY_Y, distances);
     }
 }
 
 static void observe(const Racer* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
-    sense(env, obs);
-    for (int32_t k = 0; k < NUM_RAYS; k++) obs[k] *= 1 / RANGE;
+    float distances[PUF_MAX_RAYS];
+    sense(env, distances);
+    for (int32_t k = 0; k < NUM_RAYS; k++) obs[k] = distances[k] * (1 / RANGE);
     obs[NUM_RAYS] = env->speed * (1 / MAX_SPEED);
     obs[NUM_RAYS + 1] = clamp(0.5f * env->turn, 1);
 }
@@ -251,7 +255,7 @@ static void render(const Racer* env, PufCanvas* canvas) {
     const float size = fminf((float)canvas->width, (float)canvas->height);
     const float scale = size / (2 * (1.32f * RADIUS + env->half_width));
     const float cx = 0.5f * (float)canvas->width, cy = 0.5f * (float)canvas->height;
-    float distances[NUM_RAYS];
+    float distances[PUF_MAX_RAYS];
     double sine, cosine;
     puf_clear(canvas, 0x3E7B3A);
 #define AT(px, py) cx + (px) * scale, cy - (py) * scale

@@ -53,12 +53,12 @@ static void test_rays_measure_the_road(void) {
 static void test_rays_take_the_nearest_of_several_walls(void) {
     // A step in the wall: from (4, -1) to (4, 1) straight ahead, another one behind it at x = 6.
     const float x[] = {4, 4, 6, 6}, y[] = {-1, 1, 1, -1};
-    const float dx[] = {1, -1, 0}, dy[] = {0, 0, 1};
-    float distances[] = {20, 20, 20};
-    puf_cast_rays(x, y, 4, dx, dy, 3, distances);
-    CHECK(distances[0] == 4 && distances[1] == 20 && distances[2] == 20);
+    const float dx[PUF_MAX_RAYS] = {1, -1, 0}, dy[PUF_MAX_RAYS] = {0, 0, 1};
+    float distances[PUF_MAX_RAYS] = {20, 20, 20, 20};
+    puf_cast_rays(x, y, 4, dx, dy, distances);
+    CHECK(distances[0] == 4 && distances[1] == 20 && distances[2] == 20 && distances[3] == 20);
     distances[0] = 3;  // a nearer hit stays
-    puf_cast_rays(x, y, 4, dx, dy, 1, distances);
+    puf_cast_rays(x, y, 4, dx, dy, distances);
     CHECK(distances[0] == 3);
 }
 

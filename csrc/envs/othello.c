@@ -92,20 +92,18 @@ static Bits chosen(const Othello* env, int32_t action) {
     return later ? later & -later : env->legal & -env->legal;
 }
 
-// The opponent's move: a corner if it can; else the square with the best worth, of which the other
-// side's number of replies is taken off. Squares next to a corner give it away, edges are safe.
+// The opponent's move: the square of the most worth, less two for each reply that it allows.
+// Corners cannot be turned over; squares next to an empty one give it away.
 PUF_HOT static Bits answer(Othello* env) {
     static const int8_t worth[CELLS] = {
         99, -8,  8,  6,  6,  8,  -8,  99, -8, -24, -4, -3, -3, -4, -24, -8,  //
         8,  -4,  7,  4,  4,  7,  -4,  8,  6,  -3,  4,  0,  0,  4,  -3,  6,   //
         6,  -3,  4,  0,  0,  4,  -3,  6,  8,  -4,  7,  4,  4,  7,  -4,  8,   //
         -8, -24, -4, -3, -3, -4, -24, -8, 99, -8,  8,  6,  6,  8,  -8,  99};
-    static const Bits CORNERS = 0x8100000000000081u;
     const Bits own = env->discs[env->duel.mover], other = env->discs[env->duel.mover ^ 1];
     const Bits legal = env->legal;
     if (!legal) return 0;
     if (puf_duel_rolls(&env->duel, &env->slots.rng)) return puf_pick_bit(&env->slots.rng, legal);
-    if (legal & CORNERS) return puf_pick_bit(&env->slots.rng, legal & CORNERS);
     Bits best = 0;
     int32_t most = INT32_MIN;
     for (Bits left = legal; left; left &= left - 1) {

@@ -13,7 +13,7 @@
 #ifndef PUF_BOARD_H
 #define PUF_BOARD_H
 
-#include "puf_env.h"
+#include "puf_bits.h"
 
 enum { PUF_SCRIPTED, PUF_SELF, PUF_RANDOM };
 
@@ -77,19 +77,6 @@ static inline bool puf_duel_valid(const PufDuel* duel) {
     return duel->mover == 0 || (duel->mover == 1 && puf_duel_is_self(duel));
 }
 
-// ---- Sets of cells as bits ----------------------------------------------------------------------
-
-// Bit number `index`, counted from 0, of those that are set; there are more than that.
-static inline uint64_t puf_nth_bit(uint64_t bits, int32_t index) {
-    while (index--) bits &= bits - 1;
-    return bits & -bits;
-}
-
-// One of the set bits, each equally likely; 0 if there is none.
-static inline uint64_t puf_pick_bit(PufRng* rng, uint64_t bits) {
-    return bits ? puf_nth_bit(bits, puf_rand_int(rng, __builtin_popcountll(bits))) : 0;
-}
-
 // ---- Observations -------------------------------------------------------------------------------
 
 // One number for each of `count` bits, a multiple of 4: `strength` where `own` is set, -strength
@@ -105,17 +92,6 @@ static inline void puf_duel_look(float* out, uint64_t own, uint64_t other, int32
         const FloatLanes seen =
             strength * __builtin_convertvector(theirs - mine, FloatLanes);  // a true lane is -1
         memcpy(out + i, &seen, sizeof seen);
-    }
-}
-
-// One byte for each of `count` bits, a multiple of 8: 0 or 1.
-static inline void puf_bits_to_bytes(uint8_t* out, uint64_t bits, int32_t count) {
-    for (int32_t i = 0; i < count; i += 8, bits >>= 8) {
-        // Byte k keeps bit k; adding 127 carries it into the byte's highest bit.
-        const uint64_t kept = (bits & 255) * 0x0101010101010101u & 0x8040201008040201u;
-        const uint64_t carried = (kept & 0x7F7F7F7F7F7F7F7Fu) + 0x7F7F7F7F7F7F7F7Fu;
-        const uint64_t bytes = (carried | kept) >> 7 & 0x0101010101010101u;
-        memcpy(out + i, &bytes, sizeof bytes);
     }
 }
 

@@ -3,18 +3,10 @@
 // An agent observes the 42 cells row by row from the top, own stones +1, the other side's -1, empty
 // 0, and chooses a column. Full columns are masked; a stone for a full column goes into the next
 // open column to the right, cyclically. Either side begins at random. Win +1, loss -1, draw 0;
-// score is that sum, perf is 1, 0 or 0.5.
-//
-// opponent = scripted, random: one agent; a step is its move and the answer.
-// opponent = self: two agents; a step is one move. The waiting agent stays present: its mask allows
-// only column 0, which does nothing, and it observes the board at half strength (+-0.5). So its
-// action is certain and has no policy gradient, its value is learnt separately from the mover's,
-// and a loss reaches the loser's slot in the step of the winning move. Score and perf are those of
-// agent 0. A policy trained in one mode plays the other unchanged.
-#include "puf_env.h"
+// score is that sum, perf is 1, 0 or 0.5. Opponents and self-play are those of puf_board.h.
+#include "puf_board.h"
 
 enum { ROWS = 6, COLS = 7, CELLS = ROWS * COLS, PITCH = ROWS + 1 };
-enum { SCRIPTED, SELF, RANDOM };
 
 // Column c, row r from the bottom is bit PITCH * c + r. The bit above each column stays 0, so that
 // no line of four wraps from the top of a column to the bottom of the next.
@@ -25,26 +17,13 @@ static const Bits BOARD = 0x0040810204081u * ((1u << ROWS) - 1);
 typedef struct {
     PufSlots slots;
     Bits stones[2];  // of agent 0, and of agent 1 or the opponent
-    int32_t mover;   // side to move: 0 or 1
     int32_t last;    // bit of the last stone; -1 on an empty board
-    float score, perf, draw, moves;
-    int32_t opponent;
-    float opponent_random;
+    PufDuel duel;
 } Connect4;
 
-static const PufField params[] = {
-    PUF_PARAM_CHOICE(Connect4, opponent, SCRIPTED, 3, "scripted|self|random",
-                     "a script, a second agent, or random legal moves"),
-    PUF_PARAM_F32(Connect4, opponent_random, 0.25, 0, 1,
-                  "share of the scripted opponent's moves that are random"),
-};
+static const PufField params[] = {PUF_DUEL_PARAMS(Connect4, 0.25)};
 
-static const PufField metrics[] = {
-    PUF_METRIC(Connect4, score, "1 for a win, 0 for a draw, -1 for a loss"),
-    PUF_METRIC(Connect4, perf, "1 for a win, 0.5 for a draw, 0 for a loss"),
-    PUF_METRIC(Connect4, draw, "1 for a draw, else 0"),
-    PUF_METRIC(Connect4, moves, "stones on the board at the end"),
-};
+static const PufField metrics[] = {PUF_DUEL_METRICS(Connect4, "stones on the board at the end")};
 
 // ---- Bits ---------------------------------------------------------------------------------------
 
@@ -82,9 +61,9 @@ static inline Bits completions(Bits stones) {
 // ---- Rules --------------------------------------------------------------------------------------
 
 static void place(Connect4* env, Bits cell) {
-    env->stones[env->mover] |= cell;
+    env->stones[env->duel.mover] |= cell;
     env->last = __builtin_ctzll(cell);
-    env->mover ^= 1;
+    env->duel.mover ^= 1;
 }
 
 // Where a stone for `col` lands: there, or in the next open column to the right.
@@ -110,11 +89,10 @@ static Bits pick(Connect4* env, Bits cells, const int32_t weights[COLS]) {
 static Bits answer(Connect4* env) {
     static const int32_t even[COLS] = {1, 1, 1, 1, 1, 1, 1}, centre[COLS] = {1, 2, 3, 4, 3, 2, 1};
     const Bits open = landings(env);
-    if (env->opponent == RANDOM || puf_rand(&env->slots.rng) < env->opponent_random)
-        return pick(env, open, even);
-    Bits wins = open & completions(env->stones[env->mover]);
+    if (puf_duel_rolls(&env->duel, &env->slots.rng)) return pick(env, open, even);
+    Bits wins = open & completions(env->stones[env->duel.mover]);
     if (wins) return pick(env, wins, even);
-    const Bits threats = completions(env->stones[env->mover ^ 1]);
+    const Bits threats = completions(env->stones[env->duel.mover ^ 1]);
     if (open & threats) return pick(env, open & threats, even);
     const Bits safe = open & ~(threats >> 1);
     return pick(env, safe ? safe : open, centre);
@@ -125,27 +103,22 @@ static PufStatus settle(Connect4* env, int32_t side) {
     const bool won = has_four(env->stones[side]);
     const Bits occupied = env->stones[0] | env->stones[1];
     if (!won && occupied != BOARD) return PUF_RUNNING;
-    env->score = !won ? 0 : side == 0 ? 1 : -1;
-    env->perf = 0.5f + 0.5f * env->score;
-    env->draw = !won;
-    env->moves = (float)__builtin_popcountll(occupied);
-    puf_reward(&env->slots, 0, env->score);
-    if (env->opponent == SELF) puf_reward(&env->slots, 1, -env->score);
-    return PUF_TERMINATED;
+    const float result = !won ? 0 : side == 0 ? 1 : -1;
+    return puf_duel_end(&env->slots, &env->duel, result, __builtin_popcountll(occupied));
 }
 
 static void reset(Connect4* env) {
     env->stones[0] = env->stones[1] = 0;
     env->last = -1;
-    env->mover = puf_rand_int(&env->slots.rng, 2);
-    if (env->mover == 1 && env->opponent != SELF) place(env, answer(env));
+    env->duel.mover = puf_rand_int(&env->slots.rng, 2);
+    if (env->duel.mover == 1 && !puf_duel_is_self(&env->duel)) place(env, answer(env));
 }
 
 static PufStatus step(Connect4* env) {
-    int32_t mover = env->mover;
+    int32_t mover = env->duel.mover;
     place(env, landing(env, puf_action(&env->slots, mover)));
     PufStatus status = settle(env, mover);
-    if (status != PUF_RUNNING || env->opponent == SELF) return status;
+    if (status != PUF_RUNNING || puf_duel_is_self(&env->duel)) return status;
     place(env, answer(env));
     return settle(env, 1);
 }
@@ -163,7 +136,7 @@ static inline FloatLanes seen(Bits own, Bits other) {
 }
 
 static inline void look(const Connect4* env, int32_t agent) {
-    const bool waits = env->mover != agent;
+    const bool waits = env->duel.mover != agent;
     const float strength = waits ? 0.5f : 1;
     const Bits own = env->stones[agent], other = env->stones[agent ^ 1];
     float* obs = puf_obs_f32(&env->slots, agent);
@@ -174,24 +147,23 @@ static inline void look(const Connect4* env, int32_t agent) {
         memcpy(obs, &left, sizeof left);
         memcpy(obs + 3, &right, sizeof right);
     }
+    if (waits) {
+        puf_duel_wait(&env->slots, agent, COLS);
+        return;
+    }
     uint8_t* mask = puf_action_mask(&env->slots, agent);
     const Bits open = landings(env);
-    for (int32_t col = 0; col < COLS; col++) mask[col] = waits ? col == 0 : !!(open & column(col));
+    for (int32_t col = 0; col < COLS; col++) mask[col] = !!(open & column(col));
 }
 
 static void observe(const Connect4* env) {
     look(env, 0);
-    if (env->opponent == SELF) look(env, 1);
+    if (puf_duel_is_self(&env->duel)) look(env, 1);
 }
 
 // ---- Picture ------------------------------------------------------------------------------------
 
 enum { PIXELS = 64, MARGIN = 16, HEADER = 44, FOOTER = 26 };
-
-static void draw_stone(PufCanvas* canvas, float x, float y, float radius, uint32_t color) {
-    puf_circle(canvas, x, y, radius, color);
-    puf_ring(canvas, x, y, 0.78f * radius, 0.12f * radius, puf_blend(color, PUF_BLACK, 0.22f));
-}
 
 static void render(const Connect4* env, PufCanvas* canvas) {
     static const uint32_t colors[2] = {PUF_RED, PUF_YELLOW};
@@ -207,18 +179,14 @@ static void render(const Connect4* env, PufCanvas* canvas) {
             int32_t bit = PITCH * col + row;
             puf_circle(canvas, x, y, radius + 3, 0x1D439A);
             if ((env->stones[0] | env->stones[1]) >> bit & 1)
-                draw_stone(canvas, x, y, radius, colors[env->stones[1] >> bit & 1]);
+                puf_draw_stone(canvas, x, y, radius, colors[env->stones[1] >> bit & 1]);
             else
                 puf_circle(canvas, x, y, radius, PUF_INK);
             if (bit == env->last) puf_ring(canvas, x, y, radius + 3, 4, PUF_WHITE);
         }
         puf_textf(canvas, x - 5, HEADER + MARGIN + ROWS * PIXELS + 8, 2, PUF_GREY, "%d", (int)col);
     }
-    static const char* const names[] = {"SCRIPT", "AGENT 1", "RANDOM"};
-    draw_stone(canvas, MARGIN + 8, HEADER / 2, 10, colors[0]);
-    puf_text(canvas, MARGIN + 26, HEADER / 2 - 7, 2, PUF_PAPER, "AGENT 0");
-    draw_stone(canvas, MARGIN + 148, HEADER / 2, 10, colors[1]);
-    puf_text(canvas, MARGIN + 166, HEADER / 2 - 7, 2, PUF_PAPER, names[env->opponent]);
+    puf_draw_sides(canvas, MARGIN, HEADER / 2, &env->duel, colors);
     puf_textf(canvas, MARGIN + 342, HEADER / 2 - 7, 2, PUF_GREY, "STONES %d",
               __builtin_popcountll(env->stones[0] | env->stones[1]));
 }
@@ -231,11 +199,11 @@ static bool valid(const Connect4* env) {
     return env->slots.tick <= __builtin_popcountll(occupied) && !(own & other) &&
            !(occupied & ~BOARD) && occupied != BOARD && !hanging && !has_four(own) &&
            !has_four(other) && env->last >= -1 && env->last < PITCH * COLS &&
-           (env->mover == 0 || (env->mover == 1 && env->opponent == SELF));
+           puf_duel_valid(&env->duel);
 }
 
 static void shape(const void* self, PufLayout* layout) {
-    layout->agents = ((const Connect4*)self)->opponent == SELF ? 2 : 1;
+    layout->agents = puf_duel_agents(&((const Connect4*)self)->duel);
 }
 
 PUF_ENV(connect4, Connect4, .doc = "drop stones; four in a line win", .group = "boards",

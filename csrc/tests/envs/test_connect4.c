@@ -16,7 +16,7 @@ static Bits bit(int32_t row, int32_t col) { return (Bits)1 << (PITCH * col + row
 // top are empty.
 static void lay(Connect4* env, int32_t mover, const char* const* rows, int32_t num_rows) {
     env->stones[0] = env->stones[1] = 0;
-    env->mover = mover;
+    env->duel.mover = mover;
     for (int32_t i = 0; i < num_rows; i++)
         for (int32_t col = 0; col < COLS; col++) {
             if (rows[i][col] == 'x') env->stones[0] |= bit(num_rows - 1 - i, col);
@@ -77,18 +77,18 @@ static void test_the_board_is_42_bits_with_a_gap_above_each_column(void) {
 // ---- Moves --------------------------------------------------------------------------------------
 
 static void test_stones_stack_and_full_columns_are_masked(void) {
-    Rig rig = game_against(SELF, 0, 1);
+    Rig rig = game_against(PUF_SELF, 0, 1);
     Connect4* env = env_of(&rig);
     LAY(env, 0, ".......");
     for (int32_t row = 0; row < ROWS; row++) {
-        int32_t mover = env->mover;
+        int32_t mover = env->duel.mover;
         rig.actions[mover] = 2;
         rig.actions[mover ^ 1] = 5;  // off turn: does nothing
         puf_vec_step(rig.vec, NULL);
         CHECK(env->stones[mover] & bit(row, 2));
         CHECK(__builtin_popcountll(env->stones[0] | env->stones[1]) == row + 1);
     }
-    const uint8_t* mask = rig.action_masks + COLS * env->mover;
+    const uint8_t* mask = rig.action_masks + COLS * env->duel.mover;
     for (int32_t col = 0; col < COLS; col++) CHECK(mask[col] == (col != 2));
     rig_destroy(&rig);
 }
@@ -96,19 +96,19 @@ static void test_stones_stack_and_full_columns_are_masked(void) {
 static void test_a_stone_at_a_full_column_goes_to_the_next_open_one_around_the_edge(void) {
     static const char* const full[] = {".....xo", ".....ox", ".....xo",
                                        ".....xo", ".....ox", ".....ox"};
-    Rig rig = game_against(SELF, 0, 1);
+    Rig rig = game_against(PUF_SELF, 0, 1);
     Connect4* env = env_of(&rig);
     lay(env, 0, full, ROWS);
     rig.actions[0] = 5;  // 5 and 6 are full: the stone lands in column 0
     puf_vec_step(rig.vec, NULL);
-    CHECK(env->stones[0] & bit(0, 0) && !rig.terminals[0] && env->mover == 1);
+    CHECK(env->stones[0] & bit(0, 0) && !rig.terminals[0] && env->duel.mover == 1);
     rig_destroy(&rig);
 }
 
 static void test_actions_outside_the_space_count_as_column_0(void) {
     static const int32_t wild[] = {-1, 7, INT32_MIN, INT32_MAX};
     for (int32_t i = 0; i < 4; i++) {
-        Rig rig = game_against(SELF, 0, 1);
+        Rig rig = game_against(PUF_SELF, 0, 1);
         Connect4* env = env_of(&rig);
         LAY(env, 1, ".......");
         rig.actions[1] = wild[i];
@@ -122,7 +122,7 @@ static void test_actions_outside_the_space_count_as_column_0(void) {
 
 static void test_the_script_wins_before_it_blocks(void) {
     for (int32_t seed = 0; seed < 20; seed++) {
-        Rig rig = game_against(SCRIPTED, 0, 1);
+        Rig rig = game_against(PUF_SCRIPTED, 0, 1);
         Connect4* env = env_of(&rig);
         env->slots.rng.state = (uint64_t)seed;
         LAY(env, 0, "o.....x", "o.....x", "o.....x");
@@ -136,7 +136,7 @@ static void test_the_script_wins_before_it_blocks(void) {
 
 static void test_the_script_blocks_the_only_threat(void) {
     for (int32_t seed = 0; seed < 20; seed++) {
-        Rig rig = game_against(SCRIPTED, 0, 1);
+        Rig rig = game_against(PUF_SCRIPTED, 0, 1);
         Connect4* env = env_of(&rig);
         env->slots.rng.state = (uint64_t)seed;
         LAY(env, 0, "o......", "oxx....");
@@ -149,7 +149,7 @@ static void test_the_script_blocks_the_only_threat(void) {
 
 static void test_the_script_does_not_open_a_win_above_its_stone(void) {
     for (int32_t seed = 0; seed < 50; seed++) {
-        Rig rig = game_against(SCRIPTED, 0, 1);
+        Rig rig = game_against(PUF_SCRIPTED, 0, 1);
         Connect4* env = env_of(&rig);
         env->slots.rng.state = (uint64_t)seed;
         // x holds row 1 at columns 0..2 and wins at (1, 3), which a stone at (0, 3) would open.
@@ -161,7 +161,7 @@ static void test_the_script_does_not_open_a_win_above_its_stone(void) {
 }
 
 static void test_the_script_prefers_the_centre(void) {
-    Rig rig = game_against(SCRIPTED, 0, 1);
+    Rig rig = game_against(PUF_SCRIPTED, 0, 1);
     Connect4* env = env_of(&rig);
     int32_t counts[COLS] = {0};
     LAY(env, 1, ".......");
@@ -174,7 +174,7 @@ static void test_the_script_prefers_the_centre(void) {
 
 static void test_random_opponents_play_every_open_column_equally_often(void) {
     for (int32_t scripted = 0; scripted < 2; scripted++) {
-        Rig rig = game_against(scripted ? SCRIPTED : RANDOM, 1, 1);
+        Rig rig = game_against(scripted ? PUF_SCRIPTED : PUF_RANDOM, 1, 1);
         Connect4* env = env_of(&rig);
         int32_t counts[COLS] = {0};
         LAY(env, 1, "o......", "x......", "o......", "x......", "o......", "xooo...");
@@ -188,7 +188,7 @@ static void test_random_opponents_play_every_open_column_equally_often(void) {
 // ---- Ends ---------------------------------------------------------------------------------------
 
 static void test_a_win_ends_the_game_before_the_answer(void) {
-    Rig rig = game_against(SCRIPTED, 0, 1);
+    Rig rig = game_against(PUF_SCRIPTED, 0, 1);
     Connect4* env = env_of(&rig);
     LAY(env, 0, "o......", "o......", "oxxx...");
     rig.actions[0] = 4;
@@ -206,7 +206,7 @@ static void test_a_full_board_without_four_is_a_draw(void) {
     // Pairs of rows alternate, so no line is longer than three; the last cell is x's.
     static const char* const rows[] = {"xxooxx.", "ooxxoox", "xxooxxo",
                                        "ooxxoox", "xxooxxo", "ooxxooo"};
-    Rig rig = game_against(SCRIPTED, 0, 1);
+    Rig rig = game_against(PUF_SCRIPTED, 0, 1);
     Connect4* env = env_of(&rig);
     lay(env, 0, rows, ROWS);
     CHECK(!has_four(env->stones[0]) && !has_four(env->stones[1]));
@@ -221,13 +221,13 @@ static void test_a_full_board_without_four_is_a_draw(void) {
 }
 
 static void test_a_coin_decides_who_begins(void) {
-    for (int32_t opponent = SCRIPTED; opponent <= RANDOM; opponent++) {
+    for (int32_t opponent = PUF_SCRIPTED; opponent <= PUF_RANDOM; opponent++) {
         Rig rig = game_against(opponent, 0.1, 1000);
         int32_t second = 0;
         for (int32_t i = 0; i < 1000; i++) {
             const Connect4* env = rig_env(&rig, i);
-            second += opponent == SELF ? env->mover : __builtin_popcountll(env->stones[1]);
-            CHECK(opponent == SELF || env->mover == 0);
+            second += opponent == PUF_SELF ? env->duel.mover : __builtin_popcountll(env->stones[1]);
+            CHECK(opponent == PUF_SELF || env->duel.mover == 0);
         }
         CHECK(second > 400 && second < 600);  // 500, standard deviation 16
         rig_destroy(&rig);
@@ -238,7 +238,7 @@ static void test_a_coin_decides_who_begins(void) {
 
 static void test_in_self_play_the_loser_gets_its_loss_in_the_step_of_the_winning_move(void) {
     for (int32_t winner = 0; winner < 2; winner++) {
-        Rig rig = game_against(SELF, 0, 1);
+        Rig rig = game_against(PUF_SELF, 0, 1);
         Connect4* env = env_of(&rig);
         LAY(env, winner, ".......");
         env->stones[winner] = bit(0, 0) | bit(1, 0) | bit(2, 0);
@@ -257,7 +257,7 @@ static void test_in_self_play_the_loser_gets_its_loss_in_the_step_of_the_winning
 }
 
 static void test_the_waiting_agent_sees_the_board_at_half_strength_and_has_one_action(void) {
-    Rig rig = game_against(SELF, 0, 1);
+    Rig rig = game_against(PUF_SELF, 0, 1);
     Connect4* env = env_of(&rig);
     LAY(env, 0, "......o", "x.....o");
     rig.actions[0] = 3;

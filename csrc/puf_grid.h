@@ -87,4 +87,40 @@ PUF_INLINE void puf_grid_planes(const uint8_t* restrict window, int32_t count, c
     }
 }
 
+// One plane per bit, for boards whose cells hold flags: 1 where bit k is set, else 0.
+PUF_INLINE void puf_grid_bits(const uint8_t* restrict window, int32_t count, int32_t num_bits,
+                              uint8_t* restrict out) {
+    for (int32_t bit = 0; bit < num_bits; bit++, out += count)
+        for (int32_t i = 0; i < count; i++) out[i] = (uint8_t)(window[i] >> bit & 1);
+}
+
+// Four flags that point from one cell to another: 1 where it lies above, right, below, left.
+PUF_INLINE void puf_grid_compass(int32_t stride, int32_t from, int32_t to, uint8_t out[4]) {
+    const int32_t down = to / stride - from / stride, right = to % stride - from % stride;
+    out[0] = down < 0;
+    out[1] = right > 0;
+    out[2] = down > 0;
+    out[3] = right < 0;
+}
+
+// Steps between two cells where nothing is in the way.
+PUF_INLINE int32_t puf_grid_distance(int32_t stride, int32_t a, int32_t b) {
+    const int32_t down = a / stride - b / stride, right = a % stride - b % stride;
+    return (down < 0 ? -down : down) + (right < 0 ? -right : right);
+}
+
+// The nearest of `count` cells, at least one.
+PUF_INLINE int32_t puf_grid_nearest(int32_t stride, int32_t from, const int16_t* cells,
+                                    int32_t count) {
+    int32_t nearest = cells[0], least = puf_grid_distance(stride, from, nearest);
+    for (int32_t i = 1; i < count; i++) {
+        const int32_t distance = puf_grid_distance(stride, from, cells[i]);
+        if (distance < least) {
+            least = distance;
+            nearest = cells[i];
+        }
+    }
+    return nearest;
+}
+
 #endif

@@ -224,6 +224,8 @@ static void test_unsafe_states_are_invalid(void) {
     *env = kept;
     env->loads[1] = WANTED;
     CHECK(!valid(env));
+    env->loads[1] = ORDINARY;  // a load that has left no free place
+    CHECK(!valid(env));
     *env = kept;
     env->board[at(2, 2)] |= REQUESTED;  // in no list
     CHECK(!valid(env));

@@ -109,6 +109,12 @@ static void test_only_soup_is_served_and_only_onions_are_cooked(void) {
         step_with(&rig, WORK, STAY);
         CHECK(env->cooks[0].hands == hands && env->pots[0].onions == 0);
     }
+    put(env, 0, 1, 1, LEFT, PLATE);  // full hands take nothing from a store
+    step_with(&rig, WORK, STAY);
+    CHECK(env->cooks[0].hands == PLATE);
+    put(env, 0, 3, 2, DOWN, ONION);
+    step_with(&rig, WORK, STAY);
+    CHECK(env->cooks[0].hands == ONION);
     put(env, 0, 2, 3, UP, ONION);  // faces floor
     step_with(&rig, WORK, STAY);
     CHECK(env->cooks[0].hands == ONION);

@@ -69,29 +69,49 @@ PUF_INLINE int32_t puf_grid_find(PufRng* rng, const uint8_t* cells, int32_t stri
     return 0;
 }
 
+// The cells up to `across` columns and `down` rows away from `cell`, row by row.
+PUF_INLINE void puf_grid_view(const uint8_t* cells, int32_t stride, int32_t across, int32_t down,
+                              int32_t cell, uint8_t* out) {
+    const int32_t width = 2 * across + 1;
+    const uint8_t* from = cells + cell - down * stride - across;
+    for (int32_t row = 0; row <= 2 * down; row++, from += stride, out += width)
+        memcpy(out, from, (size_t)width);
+}
+
 // The square of 2 x vision + 1 cells around `cell`, row by row.
 PUF_INLINE void puf_grid_window(const uint8_t* cells, int32_t stride, int32_t vision, int32_t cell,
                                 uint8_t* out) {
-    const int32_t side = 2 * vision + 1;
-    const uint8_t* from = cells + cell - vision * (stride + 1);
-    for (int32_t row = 0; row < side; row++, from += stride, out += side)
-        memcpy(out, from, (size_t)side);
+    puf_grid_view(cells, stride, vision, vision, cell, out);
 }
 
-// One plane per code: `on` where the window holds that code, else 0.
+typedef uint8_t PufLanes __attribute__((vector_size(16)));
+
+// One plane per code: `on` where the window holds that code, else 0. `count` must be at least 16:
+// the last vector of a plane overlaps the one before.
 PUF_INLINE void puf_grid_planes(const uint8_t* restrict window, int32_t count, const uint8_t* codes,
                                 int32_t num_codes, uint8_t on, uint8_t* restrict out) {
-    for (int32_t plane = 0; plane < num_codes; plane++, out += count) {
-        const uint8_t code = codes[plane];
-        for (int32_t i = 0; i < count; i++) out[i] = window[i] == code ? on : 0;
-    }
+    for (int32_t plane = 0; plane < num_codes; plane++, out += count)
+        for (int32_t i = 0; i < count; i += 16) {
+            const int32_t at = i + 16 <= count ? i : count - 16;
+            PufLanes lanes;
+            memcpy(&lanes, window + at, 16);
+            lanes = (PufLanes)(lanes == codes[plane]) & on;
+            memcpy(out + at, &lanes, 16);
+        }
 }
 
-// One plane per bit, for boards whose cells hold flags: 1 where bit k is set, else 0.
+// One plane per bit, for boards whose cells hold flags: 1 where bit k is set, else 0. `count` must
+// be at least 16.
 PUF_INLINE void puf_grid_bits(const uint8_t* restrict window, int32_t count, int32_t num_bits,
                               uint8_t* restrict out) {
     for (int32_t bit = 0; bit < num_bits; bit++, out += count)
-        for (int32_t i = 0; i < count; i++) out[i] = (uint8_t)(window[i] >> bit & 1);
+        for (int32_t i = 0; i < count; i += 16) {
+            const int32_t at = i + 16 <= count ? i : count - 16;
+            PufLanes lanes;
+            memcpy(&lanes, window + at, 16);
+            lanes = (PufLanes)((lanes & (uint8_t)(1 << bit)) != 0) & 1;
+            memcpy(out + at, &lanes, 16);
+        }
 }
 
 // Four flags that point from one cell to another: 1 where it lies above, right, below, left.

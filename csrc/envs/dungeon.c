@@ -5,7 +5,7 @@
 // it, and remembers what it has seen. One tick:
 // 1. The hero acts. Moves (0 up, 1 right, 2 down, 3 left) into a monster hit it. 4 rests: 1 health
 //    if no monster is in sight. 5 drinks a potion: 8 health. 6 goes down the stairs. 7 shoots an
-//    arrow at the nearest monster in sight in the same row or column with nothing between. 8 reads
+//    arrow at the nearest monster in sight in the same row or column. 8 reads
 //    a scroll, which shows the whole level. Entering a cell picks up its item: a potion, a scroll,
 //    three arrows, a better sword (1 more damage) or better armour (10 % fewer hits taken).
 // 2. Monsters that have seen the hero walk towards it, others stay. One beside the hero attacks; it
@@ -152,7 +152,7 @@ static int32_t monster_at(const Dungeon* env, int32_t cell) {
     return -1;
 }
 
-// The nearest monster in sight in a straight line with only floor between, or -1.
+// The nearest monster in sight in the same row or column, or -1.
 static int32_t arrow_target(const Dungeon* env) {
     const int32_t room = room_at(env, env->cell);
     int32_t target = -1, least = CELLS;
@@ -164,11 +164,6 @@ static int32_t arrow_target(const Dungeon* env) {
         if (!monster->health || (down && right) || distance >= least ||
             !sees(env, room, monster->cell))
             continue;
-        const int32_t step = down ? (down < 0 ? -STRIDE : STRIDE) : right < 0 ? -1 : 1;
-        int32_t cell = env->cell + step;
-        while (cell != monster->cell && (env->board[cell] & (FLOOR | MONSTER)) == FLOOR)
-            cell += step;
-        if (cell != monster->cell) continue;
         target = i;
         least = distance;
     }

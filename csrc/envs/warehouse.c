@@ -56,7 +56,7 @@ static const PufField params[] = {
     PUF_PARAM_I32(Hall, num_robots, 6, 1, MAX_ROBOTS, "robots in one hall"),
     PUF_PARAM_I32(Hall, num_requests, 6, 1, MAX_REQUESTS, "open requests"),
     PUF_PARAM_I32(Hall, num_stations, 3, 1, MAX_STATIONS, "stations at the lower wall"),
-    PUF_PARAM_I32(Hall, par, 72, 1, 100000, "deliveries at which perf is 1"),
+    PUF_PARAM_I32(Hall, par, 96, 1, 100000, "deliveries at which perf is 1"),
     PUF_PARAM_I32(Hall, max_steps, 512, 1, 100000, "steps before the episode is truncated"),
     PUF_PARAM_F32(Hall, reward_lift, 0.3, -10, 10, "reward for lifting a requested shelf"),
     PUF_PARAM_F32(Hall, reward_deliver, 1, -10, 10, "reward for a delivery"),

@@ -182,6 +182,12 @@ static void test_fights(void) {
     rig_play(&rig, SHOOT);
     CHECK(near_ogre->health == 6 && far_ogre->health == 8 && env->stock[ARROWS] == 1);
     env = lay(&rig);
+    Monster* above = put_monster(env, 1, 3, OGRE);
+    Monster* right = put_monster(env, 3, 6, OGRE);  // further away, later in the list
+    rig_play(&rig, SHOOT);
+    CHECK(above->health == 6 && right->health == 8);
+    env->stock[ARROWS] = 1;
+    env = lay(&rig);
     put_monster(env, 4, 5, OGRE);  // not in line
     CHECK(arrow_target(env) < 0);
     put_monster(env, 3, 11, OGRE);  // in line, but in another room
@@ -203,6 +209,9 @@ static void test_monsters_wake_and_chase(void) {
     CHECK(far_rat->cell == at(3, 14) && !far_rat->awake);  // has not seen the hero
     rig_play(&rig, REST);
     CHECK(near_rat->cell == at(4, 4) && valid(env));
+    Monster* across = put_monster(env, 2, 8, RAT);
+    rig_play(&rig, REST);
+    CHECK(across->cell == at(2, 7));                  // five columns, one row
     Monster* blocked = put_monster(env, 4, 6, OGRE);  // its way along row 4 leads to the rat
     blocked->awake = 1;
     rig_play(&rig, REST);
@@ -343,6 +352,10 @@ static void test_unsafe_states_are_invalid(void) {
     CHECK(!valid(env));
     *env = kept;
     env->monster[0].cell = (int16_t)at(3, 6);
+    CHECK(!valid(env));
+    *env = kept;
+    put_monster(env, 3, 5, RAT);  // two in one cell
+    env->board[at(3, 6)] |= MONSTER;
     CHECK(!valid(env));
     *env = kept;
     env->board[at(3, 7)] |= MONSTER;  // in no list

@@ -164,20 +164,25 @@ static void make_land(World* env) {
         rows[i] = i ? puf_rand_range(rng, 0, SIZE) : SIZE / 2;
         cols[i] = i ? puf_rand_range(rng, 0, SIZE) : SIZE / 2;
     }
-    for (int32_t row = 0; row < SIZE; row++)
+    for (int32_t row = 0; row < SIZE; row++) {
+        float y[SIZE], x[SIZE], least[SIZE];  // sites in the outer loop: the inner one is vectors
+        int32_t nearest[SIZE] = {0};
         for (int32_t col = 0; col < SIZE; col++) {
-            const float y = (float)row + puf_rand_range(rng, -1, 1);
-            const float x = (float)col + puf_rand_range(rng, -1, 1);
-            int32_t nearest = 0;
-            float least = 1e9f;
-            for (int32_t i = 0; i < NUM_SITES; i++) {
-                const float squared = (rows[i] - y) * (rows[i] - y) + (cols[i] - x) * (cols[i] - x);
-                if (squared >= least) continue;
-                least = squared;
-                nearest = i;
-            }
-            env->board[puf_grid_cell(STRIDE, ACROSS, row, col)] = terrain_of(rng, biomes[nearest]);
+            y[col] = (float)row + puf_rand_range(rng, -1, 1);
+            x[col] = (float)col + puf_rand_range(rng, -1, 1);
+            least[col] = 1e9f;
         }
+        for (int32_t i = 0; i < NUM_SITES; i++)
+            for (int32_t col = 0; col < SIZE; col++) {
+                const float down = rows[i] - y[col], right = cols[i] - x[col];
+                const float squared = down * down + right * right;
+                nearest[col] = squared < least[col] ? i : nearest[col];
+                least[col] = squared < least[col] ? squared : least[col];
+            }
+        for (int32_t col = 0; col < SIZE; col++)
+            env->board[puf_grid_cell(STRIDE, ACROSS, row, col)] =
+                terrain_of(rng, biomes[nearest[col]]);
+    }
 }
 
 // Shores, a few certain treasures, and the clearing where the player begins.

@@ -9,8 +9,8 @@
 //    onion goes into a pot with fewer than three. A plate takes the soup from a pot that is done. A
 //    soup goes over the serving hatch. Anything may be put down on an empty counter.
 // 3. Pots with three onions cook for cook_time ticks, then they are done.
-// A served dish rewards both cooks; an onion put into a pot and a soup taken from one reward the
-// cook that did it. The episode ends after max_steps.
+// A served dish rewards both cooks. An onion put into a pot, a plate taken for a full pot and a
+// soup taken from one reward the cook that did it. The episode ends after max_steps.
 //
 // A cook observes itself (facing, hands, place, which cells around are blocked), what it faces, the
 // way to the nearest of nine things (see NUM_THINGS), both pots, and the other cook.
@@ -68,7 +68,7 @@ typedef struct {
     int32_t dishes;
     float score, perf;
     int32_t layout, cook_time, par, max_steps;
-    float reward_dish, reward_onion, reward_soup;
+    float reward_dish, reward_onion, reward_plate, reward_soup;
     uint8_t laid[CELLS];  // what lies on the counters
 } Kitchen;
 
@@ -80,6 +80,7 @@ static const PufField params[] = {
     PUF_PARAM_I32(Kitchen, max_steps, 400, 1, 100000, "steps before the episode is truncated"),
     PUF_PARAM_F32(Kitchen, reward_dish, 1, -10, 10, "reward of both cooks for a dish"),
     PUF_PARAM_F32(Kitchen, reward_onion, 0.15, -10, 10, "reward for an onion put into a pot"),
+    PUF_PARAM_F32(Kitchen, reward_plate, 0.15, -10, 10, "reward for a plate that a pot waits for"),
     PUF_PARAM_F32(Kitchen, reward_soup, 0.4, -10, 10, "reward for a soup taken from a pot"),
 };
 
@@ -153,6 +154,16 @@ static void use_pot(Kitchen* env, int32_t i, Pot* pot) {
     }
 }
 
+// A plate is rewarded while there are more full pots than plates about.
+static void take_plate(Kitchen* env, int32_t i) {
+    int32_t wanted = 0;
+    for (int32_t k = 0; k < NUM_POTS; k++) wanted += env->pots[k].onions == 3;
+    for (int32_t k = 0; k < NUM_COOKS; k++) wanted -= env->cooks[k].hands == PLATE;
+    for (int32_t cell = 0; cell < CELLS; cell++) wanted -= env->laid[cell] == PLATE;
+    if (wanted > 0) puf_reward(&env->slots, i, env->reward_plate);
+    env->cooks[i].hands = PLATE;
+}
+
 static void work(Kitchen* env, int32_t i) {
     Cook* cook = &env->cooks[i];
     const int32_t cell = faced_by(cook), hands = cook->hands;
@@ -161,7 +172,7 @@ static void work(Kitchen* env, int32_t i) {
             if (!hands) cook->hands = ONION;
             break;
         case 'D':
-            if (!hands) cook->hands = PLATE;
+            if (!hands) take_plate(env, i);
             break;
         case 'P':
             use_pot(env, i, pot_at(env, cell));

@@ -81,6 +81,15 @@ static void test_from_onions_to_a_dish(void) {
     put(env, 0, 3, 2, DOWN, NOTHING);
     step_with(&rig, WORK, STAY);
     CHECK(env->cooks[0].hands == PLATE && env->pots[0].timer == 1);
+    CHECK(near(rig.rewards[0], 0.15f));  // one full pot, no other plate
+    for (int32_t on_counter = 0; on_counter < 2; on_counter++) {
+        put(env, 0, 3, 2, DOWN, NOTHING);
+        env->cooks[1].hands = on_counter ? NOTHING : PLATE;
+        env->laid[at(4, 0)] = on_counter ? PLATE : NOTHING;
+        step_with(&rig, WORK, STAY);
+        CHECK(env->cooks[0].hands == PLATE && rig.rewards[0] == 0);  // there is a plate for it
+    }
+    env->laid[at(4, 0)] = NOTHING;
     put(env, 0, 1, 2, UP, PLATE);
     env->pots[0].timer = 2;
     step_with(&rig, WORK, STAY);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,13 @@ def main(words: list[str]) -> int:
         "name", nargs="?", help="environment to describe, or family whose names to list"
     )
     parser.add_argument("--picture", metavar="FILE.png", help="save a picture of the environment")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
     options, overrides = parser.parse(words)
     check_output(options, "picture")
     if options.name is None:
-        return _list_envs()
+        return _list_envs(options.json)
+    if options.json:
+        raise UsageError("`--json` must be used without a name: it prints the list.")
     from pufferlib.registry import FAMILIES, list_envs, plain
 
     family = FAMILIES.get(plain(options.name))
@@ -139,32 +143,22 @@ def _take_picture(vecenv: VectorEnv, path: Path) -> None:
 # ---- all of them ---------------------------------------------------------------------------------
 
 
-def _list_envs() -> int:
+def _list_envs(as_json: bool) -> int:
+    """Print the C envs by group, those that were registered, and the families."""
     from pufferlib.native import infos
     from pufferlib.registry import FAMILIES, list_envs
-    from pufferlib.spaces import action_layout
-    from pufferlib.vectorization import make
 
-    lines = []
+    if as_json:
+        print(json.dumps([_about(name) for name in list_envs()]))
+        return 0
+    groups: dict[str, list[str]] = {}
     for name in list_envs():
         info = infos().get(name)
-        if info is None:
-            lines.append(["registered", name, "", "", "", ""])
-            continue
-        with make(name, num_envs=1, num_workers=1) as vecenv:
-            space = vecenv.observation_space
-            lines.append(
-                [
-                    info.group,
-                    name,
-                    f"{space.dtype} {'x'.join(map(str, space.shape or ()))}",
-                    _choices(action_layout(vecenv.action_space)),
-                    str(vecenv.agents_per_env),
-                    info.doc,
-                ]
-            )
-    print_table("environments", ["group", "name", "obs", "actions", "agents", "about"], lines)
-    print("\nfamilies:")
+        group = "registered" if info is None else info.group
+        groups.setdefault(group, []).append(f"  {name:<24}{'' if info is None else info.doc}")
+    for group, lines in groups.items():
+        print("\n".join([group, *map(str.rstrip, lines), ""]))
+    print("families")
     forms = {
         "ocean": ("NAME", "the C envs above; also ocean-NAME and puffer_NAME"),
         "registered": ("NAME", "added by `pufferlib.register` and installed packages"),
@@ -177,7 +171,30 @@ def _list_envs() -> int:
         known = f"; `puffer envs {name}` lists them" if form == f"{name}-NAME" else ""
         print(f"  {name:<12}{form:<18}{about}{known}")
     print("  module:Object                 your own class or factory")
+    print("\n`puffer envs NAME` describes an environment: spaces, params, metrics.")
     return 0
+
+
+def _about(name: str) -> dict[str, object]:
+    """Return what `--json` prints for a name; spaces only of C envs, which are made at once."""
+    from pufferlib.native import infos
+    from pufferlib.spaces import action_layout
+    from pufferlib.vectorization import make
+
+    info = infos().get(name)
+    if info is None:
+        return {"name": name, "group": "registered"}
+    with make(name, num_envs=1, num_workers=1) as vecenv:
+        space = vecenv.observation_space
+        return {
+            "name": name,
+            "group": info.group,
+            "about": info.doc,
+            "observations": f"{space.dtype} {'x'.join(map(str, space.shape or ()))}",
+            "actions": _choices(action_layout(vecenv.action_space)),
+            "agents": vecenv.agents_per_env,
+            "action_masks": vecenv.action_masks is not None,
+        }
 
 
 def _choices(layout: ActionLayout) -> str:

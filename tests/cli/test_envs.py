@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,23 @@ def test_envs_lists_all_environments(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["envs"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in pufferlib.list_envs())
+
+
+def test_the_list_as_json_has_the_spaces_of_c_envs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "--json"]) == 0
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert list(listed) == pufferlib.list_envs()
+    assert listed["connect4"] == {
+        "name": "connect4",
+        "group": "boards",
+        "about": "drop stones; four in a line win",
+        "observations": "float32 42",
+        "actions": "7",
+        "agents": 1,
+        "action_masks": True,
+    }
+    assert main(["envs", "snake", "--json"]) == 2
+    assert "`--json` must be used without a name" in capsys.readouterr().err
 
 
 def test_a_registered_env_is_listed(

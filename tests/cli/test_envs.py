@@ -103,7 +103,7 @@ def test_envs_shows_the_form_of_names_of_each_family(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["envs"]) == 0
-    lines = capsys.readouterr().out.partition("families:\n")[2].splitlines()
+    lines = capsys.readouterr().out.partition("families\n")[2].partition("\n\n")[0].splitlines()
     forms = {line.split()[0]: line.split()[1] for line in lines}
     assert forms["ocean"] == forms["registered"] == "NAME"
     assert forms["gym"] == "gym-NAME"

@@ -295,9 +295,7 @@ class OptunaSearch:
 # ---- Results -------------------------------------------------------------------------------------
 
 
-def area(
-    outcomes: Sequence[tuple[float, float]], budget: float, best: float, worst: float
-) -> float:
+def area(outcomes: Sequence[tuple[float, float]], budget: float, best: float, worst: float) -> float:
     """Return the area under the best score against cost, 1 for the optimum from the beginning.
 
     `outcomes` are total cost and best score after each trial.
@@ -336,9 +334,7 @@ def main() -> None:
                     results[key] = {
                         "area": area(
                             [(o.total_cost, o.best) for o in outcomes],
-                            task.budget,
-                            task.best,
-                            task.worst,
+                            task.budget, task.best, task.worst,
                         ),
                         "final": outcomes[-1].best,
                         "trials": len(outcomes),
@@ -355,9 +351,7 @@ def main() -> None:
                 f"{name:10} {method:12} area {statistics.mean(areas):.4f} +- {statistics.pstdev(areas):.4f}"
                 f"  final {statistics.mean(x['final'] for x in r):.3f}"
                 f"  trials {statistics.mean(x['trials'] for x in r):.0f} stopped {statistics.mean(x['stopped'] for x in r):.0f}"
-                f"  cpu {statistics.mean(x['cpu_seconds'] for x in r):.1f}",
-                flush=True,
-            )
+                f"  cpu {statistics.mean(x['cpu_seconds'] for x in r):.1f}", flush=True)
 
 
 if __name__ == "__main__":

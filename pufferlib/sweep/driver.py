@@ -140,7 +140,9 @@ class Driver:
             if trial is None:
                 return False
             ini = config_ini(self.trial_config(trial))
-            job = Job(self.config.name, ini, trial.folder, self.study.config.threads, self._env)
+            job = Job(
+                self.config.name, ini, trial.folder, self.study.config.threads, self._env
+            )
             self._running.append(_Running(trial, executor.start(job)))
             self.on_event(Event("start", trial))
         return True

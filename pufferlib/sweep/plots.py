@@ -93,9 +93,7 @@ def _draw_importance(axes: Any, report: Report) -> None:
         axes.set_axis_off()
         return
     keys = list(report.importance)[:12][::-1]
-    axes.barh(
-        [_short(key) for key in keys], [report.importance[key] for key in keys], color="#1f77b4"
-    )
+    axes.barh([_short(key) for key in keys], [report.importance[key] for key in keys], color="#1f77b4")
     axes.grid(alpha=0.25, axis="x")
 
 

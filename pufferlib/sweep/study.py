@@ -163,9 +163,7 @@ class Study:
             shares.append(cost / self.config.max_cost)
         return Budget(max(0.0, min(shares)), cost)
 
-    def ask(
-        self, first: Mapping[str, Any] | None = None, folder: Path | None = None
-    ) -> Trial | None:
+    def ask(self, first: Mapping[str, Any] | None = None, folder: Path | None = None) -> Trial | None:
         """Start a trial: return it, or None if the budget is spent.
 
         `first` is the config of the study's first trial. A lost config comes before a new one.
@@ -404,10 +402,8 @@ def _open_storage(optuna: Any, storage: str | None, folder: Path | None) -> Any:
     if storage is not None:
         try:
             return optuna.storages.RDBStorage(
-                storage,
-                engine_kwargs={"connect_args": {"timeout": 60}}
-                if storage.startswith("sqlite")
-                else None,
+                storage, engine_kwargs={"connect_args": {"timeout": 60}}
+                if storage.startswith("sqlite") else None,
             )
         except Exception as error:  # of a driver of a database
             reason = one_line(error, 120)

@@ -182,7 +182,9 @@ def main() -> int:
     if options.drive:
         drive(Path(options.drive), options.trials, options.real, options.method)
         return 0
-    return campaign(options.kills, options.trials, options.real, options.seed, options.method)
+    return campaign(
+        options.kills, options.trials, options.real, options.seed, options.method
+    )
 
 
 if __name__ == "__main__":

@@ -227,7 +227,10 @@ typedef struct PufEnvInfo {
     const char* name;
     const char* doc;    // one line: what an agent does
     const char* group;  // probes, classic, arcade, boards, many agents, motion, worlds
-    PufLayout layout;   // for the default params
+    // For people, optional: the names of the choices of each discrete component, then one name for
+    // each continuous component. "stay left right" or "stay left right, ground jump".
+    const char* action_names;
+    PufLayout layout;                                   // for the default params
     void (*shape)(const void* env, PufLayout* layout);  // optional: the layout for these params
     bool own_samples;  // metrics are per agent: the env calls puf_sample itself
     size_t env_bytes;

@@ -77,6 +77,7 @@ class NativeInfo:
     name: str
     doc: str
     group: str
+    action_names: tuple[tuple[str, ...], ...]  # of each component's choices; empty: not named
     params: tuple[Param, ...]
     metrics: tuple[Metric, ...]
 
@@ -102,7 +103,10 @@ def infos() -> dict[str, NativeInfo]:
             for field in entry["params"]
         )
         metrics = tuple(Metric(field["name"], field["doc"]) for field in entry["metrics"])
-        found[entry["name"]] = NativeInfo(**{**entry, "params": params, "metrics": metrics})
+        parts = filter(None, entry["action_names"].split(","))
+        names = tuple(tuple(part.split()) for part in parts)
+        own = {"params": params, "metrics": metrics, "action_names": names}
+        found[entry["name"]] = NativeInfo(**{**entry, **own})
     return found
 
 

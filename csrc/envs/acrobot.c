@@ -133,7 +133,7 @@ static bool valid(const Acrobot* env) {
 }
 
 PUF_ENV(acrobot, Acrobot, .doc = "swing the end of a double pendulum above a line",
-        .group = "classic",
+        .group = "classic", .action_names = "left none right",
         .layout = {.agents = 1,
                    .obs = PUF_BOX_F32(6),
                    .actions = PUF_DISCRETE(3),

@@ -331,7 +331,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(breakout, Breakout, .doc = "clear a wall of bricks with paddle and ball", .group = "arcade",
-        .shape = shape,
+        .action_names = "stay left right", .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(3),

@@ -225,6 +225,7 @@ static bool valid(const CartPole* env) {
 }
 
 PUF_ENV_RANGE(cartpole, CartPole, step_range, .doc = "balance a pole on a cart", .group = "classic",
+              .action_names = "left right",
               .layout = {.agents = 1,
                          .obs = PUF_BOX_F32(4),
                          .actions = PUF_DISCRETE(2),

@@ -94,6 +94,7 @@ static bool valid(const Chain* env) {
 }
 
 PUF_ENV(chain, Chain, .doc = "walk past a small reward to a large one far away", .group = "probes",
+        .action_names = "left right",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {1}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(2),

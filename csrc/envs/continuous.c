@@ -122,7 +122,7 @@ static bool valid(const Continuous* env) {
 }
 
 PUF_ENV(continuous, Continuous, .doc = "steer a point to a target and stay there",
-        .group = "probes",
+        .group = "probes", .action_names = "push_x, push_y",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {6}, .low = -1, .high = 1},
                    .actions = PUF_CONTINUOUS(2, -1, 1),

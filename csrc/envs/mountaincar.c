@@ -66,7 +66,7 @@ static bool valid(const MountainCar* env) {
 }
 
 PUF_ENV(mountaincar, MountainCar, .doc = "drive an underpowered car out of a valley",
-        .group = "classic",
+        .group = "classic", .action_names = "left none right",
         .layout = {.agents = 1,
                    .obs = PUF_BOX_F32(2),
                    .actions = PUF_DISCRETE(3),

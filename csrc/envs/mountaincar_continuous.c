@@ -72,6 +72,7 @@ static bool valid(const MountainCar* env) {
 
 PUF_ENV(mountaincar_continuous, MountainCar,
         .doc = "drive an underpowered car out of a valley with little fuel", .group = "classic",
+        .action_names = "throttle",
         .layout = {.agents = 1,
                    .obs = PUF_BOX_F32(2),
                    .actions = PUF_CONTINUOUS(1, -1, 1),

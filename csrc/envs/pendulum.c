@@ -93,6 +93,7 @@ static bool valid(const Pendulum* env) {
 }
 
 PUF_ENV(pendulum, Pendulum, .doc = "swing a rod upright and hold it there", .group = "classic",
+        .action_names = "torque",
         .layout = {.agents = 1,
                    .obs = PUF_BOX_F32(3),
                    .actions = PUF_CONTINUOUS(1, -2, 2),

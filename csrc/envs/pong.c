@@ -195,6 +195,7 @@ static bool valid(const Pong* env) {
 }
 
 PUF_ENV(pong, Pong, .doc = "win at table tennis against a scripted paddle", .group = "arcade",
+        .action_names = "stay up down",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {8}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(3),

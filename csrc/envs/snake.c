@@ -478,7 +478,8 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(snake, Arena, .doc = "eat, grow and outlive many other snakes on one board",
-        .group = "arcade", .own_samples = true, .shape = shape,
+        .group = "arcade", .action_names = "up right down left", .own_samples = true,
+        .shape = shape,
         .layout = {.agents = 16,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = SELF},
                    .actions = PUF_DISCRETE(4)});

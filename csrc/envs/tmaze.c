@@ -102,7 +102,7 @@ static bool valid(const TMaze* env) {
 }
 
 PUF_ENV(tmaze, TMaze, .doc = "remember a sign and turn as it says at the end of a corridor",
-        .group = "probes",
+        .group = "probes", .action_names = "forward left right",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {4}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(3),

@@ -38,6 +38,7 @@ static nb::list infos() {
         entry["name"] = info->name;
         entry["doc"] = info->doc ? info->doc : "";
         entry["group"] = info->group ? info->group : "";
+        entry["action_names"] = info->action_names ? info->action_names : "";
         entry["params"] = fields(info->params, info->num_params);
         entry["metrics"] = fields(info->metrics, info->num_metrics);
         out.append(entry);

@@ -33,6 +33,7 @@ COMMANDS = {
         "search for the best options by score and cost",
         ("breakout --sweep.max-cost 600",),
     ),
+    "play": Command("NAME", "play with the keyboard, in the terminal", ("pong",)),
     "envs": Command("[NAME]", "list the environments, or describe one", ("snake",)),
     "check": Command(
         "NAME", "check an environment for errors", ("my_package.worlds:Maze --env.size 8",)

@@ -35,19 +35,7 @@ if TYPE_CHECKING:
 def main(words: list[str]) -> int:
     parser = Parser("eval")
     parser.add_argument("name", help="environment, or your own as `module:Env`")
-    parser.add_argument(
-        *("--checkpoint", "--run"),
-        metavar="FILE|RUN",
-        help="checkpoint or folder of a run; default: the newest run of NAME",
-    )
-    parser.add_argument(
-        "--pretrained",
-        action="store_true",
-        help="play the policy that comes with this package",
-    )
-    parser.add_argument(
-        "--run-dir", default="runs", metavar="FOLDER", help="folder that holds the runs"
-    )
+    add_policy_options(parser, "default: the newest run of NAME")
     parser.add_argument(
         "--episodes", type=int, default=100, metavar="N", help="episodes to play (100)"
     )
@@ -73,10 +61,10 @@ def main(words: list[str]) -> int:
     check_output(options, "video")
     film = Film(options.video) if options.video else None
     run, chosen = find_policy(name, options)
-    config = _config_of(run, name)
+    config = config_of(run, name)
     config = replace(config, env={**config.env, **env_params(name, overrides)})
     if film:
-        config = replace(config, env=_with_pictures(config))
+        config = replace(config, env=with_pictures(config))
     if not options.json:
         announce_loading(name)
     slots = options.num_envs or min(options.episodes, 64)
@@ -87,7 +75,7 @@ def main(words: list[str]) -> int:
         from pufferlib.runs.evaluation import evaluate_policy
 
         saved = checkpoint.load(chosen)
-        loaded = _policy(saved, chosen, config, vecenv)
+        loaded = restore_policy(saved, chosen, config, vecenv)
         played: VectorEnv = vecenv
         if "self_play" in saved.values and vecenv.agents_per_env % 2 == 0:
             from pufferlib.selfplay import against_past
@@ -109,6 +97,21 @@ def main(words: list[str]) -> int:
     else:
         print_table(f"{name}, {chosen}", ["metric", "value"], _lines(scores))
     return 0
+
+
+def add_policy_options(parser: Parser, default: str) -> None:
+    """Add the options that name a trained policy."""
+    parser.add_argument(
+        *("--checkpoint", "--run"),
+        metavar="FILE|RUN",
+        help=f"checkpoint or folder of a run; {default}",
+    )
+    parser.add_argument(
+        "--pretrained", action="store_true", help="the policy that comes with this package"
+    )
+    parser.add_argument(
+        "--run-dir", default="runs", metavar="FOLDER", help="folder that holds the runs"
+    )
 
 
 def find_policy(name: str, options: argparse.Namespace) -> tuple[runs.Run, Path]:
@@ -134,7 +137,7 @@ def _lines(scores: dict[str, float]) -> list[list[str]]:
     return lines
 
 
-def _config_of(run: runs.Run, name: str) -> Config:
+def config_of(run: runs.Run, name: str) -> Config:
     """Return the config of a run, or of the env for a checkpoint that was saved in Python."""
     if not (run.folder / runs.CONFIG).exists():
         return configs.load(name)
@@ -147,7 +150,10 @@ def _config_of(run: runs.Run, name: str) -> Config:
     return config
 
 
-def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) -> LoadedPolicy:
+def restore_policy(
+    saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv
+) -> LoadedPolicy:
+    """Return the policy of a checkpoint that was read from `path`."""
     from pufferlib.models import make_policy
     from pufferlib.policies.observations import policy_spaces
     from pufferlib.runs.loading import restored
@@ -159,7 +165,7 @@ def _policy(saved: Checkpoint, path: Path, config: Config, vecenv: VectorEnv) ->
     return restored(saved, path, policy, spaces=policy_spaces(vecenv))
 
 
-def _with_pictures(config: Config) -> dict[str, Any]:
+def with_pictures(config: Config) -> dict[str, Any]:
     """Return the params of the env, with a `render_mode` if it takes one."""
     from pufferlib.registry import find
 

@@ -34,6 +34,33 @@ static void test_names_are_unique_and_tables_complete(void) {
     }
 }
 
+// Words up to the next comma; moves `text` behind it.
+static int32_t num_words(const char** text) {
+    int32_t count = 0;
+    bool inside = false;
+    for (; **text && **text != ','; ++*text) {
+        count += !inside && **text != ' ';
+        inside = **text != ' ';
+    }
+    if (**text) ++*text;
+    return count;
+}
+
+static void test_action_names_fit_the_default_layout(void) {
+    for (int32_t i = 0; i < puf_num_infos(); i++) {
+        const PufEnvInfo* info = puf_info(i);
+        const char* names = info->action_names;
+        if (!names) continue;
+        double values[PUF_MAX_PARAMS];
+        rig_defaults(info, values);
+        const PufActions actions = rig_layout(info, values).actions;
+        for (int32_t k = 0; k < actions.num_discrete; k++)
+            CHECK(num_words(&names) == actions.nvec[k]);
+        for (int32_t k = 0; k < actions.num_continuous; k++) CHECK(num_words(&names) == 1);
+        CHECK(!*names);
+    }
+}
+
 // Short episodes where the env has a limit to set, so that many ends are seen.
 static void short_episodes(const PufEnvInfo* info, double* values) {
     rig_defaults(info, values);
@@ -332,6 +359,7 @@ static void test_every_param_is_refused_outside_its_range(void) {
 
 int main(void) {
     test_names_are_unique_and_tables_complete();
+    test_action_names_fit_the_default_layout();
     test_rows_and_statistics_do_not_depend_on_the_number_of_threads();
     test_halves_in_the_background_play_the_same_game();
     test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec();

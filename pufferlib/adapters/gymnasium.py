@@ -8,12 +8,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
 from pufferlib.adapters.driver import FRAMES_PER_SECOND, RENDER_MODE, VectorDriver, one_env
 from pufferlib.emulation import MASK_KEY
 from pufferlib.errors import UsageError
-from pufferlib.spaces import flatten_action
+from pufferlib.spaces import Array, flatten_action
 from pufferlib.vectorization import Batch, make
 
 PRESENCE_KEY = "agent_mask"
@@ -30,7 +29,7 @@ def to_gymnasium(
     return GymnasiumVectorEnv(vecenv, statistics, render_mode)
 
 
-class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic]]):
+class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Array]):
     """A vector env for Gymnasium; `vecenv` is the adapted one.
 
     The observation of a slot that has ended is the first of its next episode, and its last one is
@@ -70,9 +69,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic
         super().reset(seed=seed)
         return self._driver.observation(batch.observations), self._with_masks({}, batch)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], NDArray[np.generic], dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Step every env with its row of `actions`."""
         self._driver.send(actions)
         batch = self._driver.recv()

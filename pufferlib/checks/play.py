@@ -9,7 +9,6 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pufferlib.checks.batched import stepped_alone
 from pufferlib.checks.guards import Guards
@@ -17,7 +16,7 @@ from pufferlib.checks.report import Findings
 from pufferlib.checks.steps import RandomActions, check_observations
 from pufferlib.emulation import Emulated, InPlace
 from pufferlib.env import PufferEnv
-from pufferlib.spaces import ObservationChecks
+from pufferlib.spaces import Array, ObservationChecks
 
 _SECONDS = 2.0  # of the first run after its first step, for slow envs
 _UNWRITTEN = 0xA5  # fills the bytes of rows that an env must write
@@ -167,7 +166,7 @@ class PlayCheck:
                     return
 
 
-def _digest(array: NDArray[np.generic] | None) -> bytes:
+def _digest(array: Array | None) -> bytes:
     return b"" if array is None else hashlib.blake2b(array.tobytes(), digest_size=16).digest()
 
 

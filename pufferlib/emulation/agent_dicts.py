@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pufferlib.emulation.base import Emulated, must, must_return
 from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of, zoo_spaces
 from pufferlib.env import AgentId
 from pufferlib.episodes import Info
-from pufferlib.spaces import Space
+from pufferlib.spaces import Array, Space
 
 ALL_AGENTS = "__all__"  # the id whose flag ends the episode of all agents
 
@@ -49,10 +48,10 @@ class AgentDicts(Emulated):
 
     # ---- Reset ---------------------------------------------------------------------------------
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
+    def reset(self, seed: int | None = None) -> tuple[Array, list[Info]]:
         return self.begin(self._reset_env(seed))
 
-    def begin(self, result: Any) -> tuple[NDArray[np.generic], list[Info]]:
+    def begin(self, result: Any) -> tuple[Array, list[Info]]:
         """Write the first observations of an episode from what `reset` returned."""
         observations, infos = self._unpack_reset(result)
         self.masks[:] = False

@@ -20,7 +20,7 @@ from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
 from pufferlib.env import AgentIds, PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import ObservationChecks, Space, action_layout, action_values
+from pufferlib.spaces import Array, ObservationChecks, Space, action_layout, action_values
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
 from pufferlib.vectorization.creators import EnvCreator
 
@@ -348,7 +348,7 @@ class _Nested:
             vecenv.reset(seed=native.env_seed(seed, first_env) % 2**32)
         self._take(vecenv.recv())
 
-    def step(self, actions: NDArray[np.generic]) -> tuple[Any, ...]:
+    def step(self, actions: Array) -> tuple[Any, ...]:
         self.vecenv.send(action_values(self._action_layout, actions))
         batch = self.vecenv.recv()
         self._take(batch)

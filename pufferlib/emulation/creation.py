@@ -15,13 +15,7 @@ from pufferlib.emulation.aec import Aec
 from pufferlib.emulation.agent_dicts import AgentDicts, Parallel
 from pufferlib.emulation.base import Emulated
 from pufferlib.emulation.in_place import InPlace
-from pufferlib.emulation.inspection import (
-    class_name,
-    describe,
-    inspect_env,
-    name_of,
-    raised_text,
-)
+from pufferlib.emulation.inspection import class_name, describe, inspect_env, name_of, raised_text
 from pufferlib.emulation.single_agent import Gymnasium, SingleAgent
 from pufferlib.env import PufferEnv
 from pufferlib.errors import EnvError, PufferError, UsageError

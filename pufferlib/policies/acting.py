@@ -104,10 +104,7 @@ class Actor:
             yield
 
     def observe(
-        self,
-        observations: Array,
-        masks: Tensor | None = None,
-        ends_step: bool = False,
+        self, observations: Array, masks: Tensor | None = None, ends_step: bool = False
     ) -> Tensor:
         """Return observations `[B, *shape]` on the policy's device, normalised.
 
@@ -129,10 +126,7 @@ class Actor:
             self.normalise.end_step()
 
     def values(
-        self,
-        observations: Array,
-        state: RecurrentState,
-        agent_ids: Tensor | None = None,
+        self, observations: Array, state: RecurrentState, agent_ids: Tensor | None = None
     ) -> Tensor:
         """Return the values `[B]` of observations from the env."""
         return self.output(self.observe(observations), state, agent_ids).value.float()

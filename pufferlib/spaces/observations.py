@@ -83,11 +83,7 @@ def unflatten_observation(layout: ObservationLayout, rows: Array) -> Any:
 
 
 def _node_writer(
-    layout: ObservationLayout,
-    space: Space,
-    path: Path,
-    leaves: Iterator[Leaf],
-    row: Array,
+    layout: ObservationLayout, space: Space, path: Path, leaves: Iterator[Leaf], row: Array
 ) -> Callable[[Any], None]:
     """Return a function that writes a value of `space`, whose leaves are next in `leaves`."""
     if not is_structured(space):

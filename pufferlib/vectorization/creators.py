@@ -44,9 +44,7 @@ def can_run(env_creator: EnvCreator) -> bool:
 
 
 def pickled(
-    env_creator: EnvCreator,
-    where: str = "process",
-    else_try: str = ", or start_method='fork'",
+    env_creator: EnvCreator, where: str = "process", else_try: str = ", or start_method='fork'"
 ) -> bytes:
     """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
     modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from pufferlib.errors import EnvError, PufferError, UsageError, WorkerError, error_line, imported
 from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.failures import Failure, LostWorkerError, OnLost, failure_of, rebuilt
-from pufferlib.vectorization.service import ShardService, TurnReport
-from pufferlib.vectorization.shard import EnvDescription, Shard
+from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, TurnReport
 from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv
 

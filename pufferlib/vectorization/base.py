@@ -173,7 +173,7 @@ class VectorEnv(Closing):
             space = space(env.possible_agents[0])
         if space is None:
             raise UsageError(
-                f"`{noun}_space` must be known, but {type(self).__name__} has none. "
+                f"`{noun}_space` must be set, but {type(self).__name__} has none. "
                 f"Try `self.{noun}_space = ...` in its __init__."
             )
         return space  # type: ignore[no-any-return]
@@ -186,7 +186,7 @@ class VectorEnv(Closing):
         """Slots in all: envs x agents, surplus envs included."""
         if not self.num_envs:
             raise UsageError(
-                f"`num_envs` must be known, but {type(self).__name__} has none. "
+                f"`num_envs` must be set, but {type(self).__name__} has none. "
                 "Try `self.num_envs = ...` in its __init__."
             )
         return (self.num_envs + self.surplus_envs) * self.agents_per_env

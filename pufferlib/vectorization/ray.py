@@ -187,7 +187,7 @@ class Ray(WorkerVectorEnv):
             answer: Answer | Failure = self._ray.get(ref, timeout=self._timeout)
         except errors.RayTaskError as error:  # the answer, or what was asked, cannot be pickled
             raise EnvError(
-                f"{label}, `{_spelled(call)}`: what it answers must be able to leave its worker, "
+                f"{label}, `{_spelled(call)}`: the result must be picklable, "
                 f"but {error_line(error.cause)}"
             ) from error
         except errors.GetTimeoutError:

@@ -5,13 +5,7 @@ Nothing here imports NumPy, torch or Gymnasium, so `puffer --help` answers at on
 
 from pufferlib.config.batch import BatchShape, CompletedOptions, batch_shape, complete_options
 from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, NETWORKS, OPTIMIZERS, load_choice
-from pufferlib.config.layers import (
-    Override,
-    family_vec,
-    load,
-    merge_train_layers,
-    parse_overrides,
-)
+from pufferlib.config.layers import Override, family_vec, load, merge_train_layers, parse_overrides
 from pufferlib.config.options import parse_number
 from pufferlib.config.schema import (
     SECTIONS,

@@ -20,8 +20,7 @@ from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay.games import LATEST, Games, Sides, check_games
-from pufferlib.selfplay.opponents import Opponents
-from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Pool, Result
+from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Opponents, Pool, Result
 from pufferlib.vectorization import VectorEnv
 
 _STATE = "memory/"  # the opponents' recurrent state in checkpoints; the name of older versions too

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.errors import UsageError
-from pufferlib.spaces import Space, action_layout, observation_layout
+from pufferlib.spaces import Array, Space, action_layout, observation_layout
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
@@ -22,14 +22,14 @@ class Buffers:
     the env may use them between two steps: the next step overwrites them.
     """
 
-    observations: NDArray[np.generic]  # [slots, *shape]; after an end, of the next episode
-    actions: NDArray[np.generic]  # [slots, *shape]
+    observations: Array  # [slots, *shape]; after an end, of the next episode
+    actions: Array  # [slots, *shape]
     rewards: NDArray[np.float32]  # [slots]
     terminals: NDArray[np.bool_]  # [slots]
     truncations: NDArray[np.bool_]  # [slots]
     masks: NDArray[np.bool_]  # [slots]; the slot carries real data
     action_masks: NDArray[np.bool_] | None  # [slots, mask_width]; the choice is allowed
-    final_observations: NDArray[np.generic]  # [slots, *shape]; valid where `truncations`
+    final_observations: Array  # [slots, *shape]; valid where `truncations`
 
     @property
     def num_slots(self) -> int:

@@ -16,7 +16,7 @@ from pufferlib.buffers import Buffers, allocate
 from pufferlib.closing import Closing
 from pufferlib.episodes import EpisodeStats
 from pufferlib.errors import UsageError
-from pufferlib.spaces import Space
+from pufferlib.spaces import Array, Space
 
 AgentId: TypeAlias = Hashable  # a key of the dicts of an env that uses dicts per agent
 AgentIds: TypeAlias = tuple[AgentId, ...] | None  # in slot order; None without such dicts
@@ -73,14 +73,14 @@ class PufferEnv:
     action_space: Space
     single_observation_space: Space
     single_action_space: Space
-    observations: NDArray[np.generic]
-    actions: NDArray[np.generic]
+    observations: Array
+    actions: Array
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     masks: NDArray[np.bool_]
     action_masks: NDArray[np.bool_] | None
-    final_observations: NDArray[np.generic]
+    final_observations: Array
 
     make_space = staticmethod(spaces.make_space)
     make_discrete = staticmethod(spaces.make_discrete)

@@ -31,13 +31,7 @@ from pufferlib.policies.recurrent import make_core
 from pufferlib.policies.recurrent_wrapper import RecurrentWrapper, feature_size
 from pufferlib.policies.squash import Squash, middle_and_reach
 from pufferlib.pytorch import layer_init
-from pufferlib.spaces import (
-    Leaf,
-    ObservationLayout,
-    Space,
-    action_layout,
-    observation_layout,
-)
+from pufferlib.spaces import Leaf, ObservationLayout, Space, action_layout, observation_layout
 
 Recurrent: TypeAlias = Literal["none", "lstm", "gru", "mingru", "transformer"]
 Activation: TypeAlias = Literal["relu", "tanh"]
@@ -108,11 +102,7 @@ class ActorCritic(nn.Module):
     bounded: Tensor
 
     def __init__(
-        self,
-        action_space: Space,
-        hidden_size: int,
-        separate: bool = False,
-        squash: bool = False,
+        self, action_space: Space, hidden_size: int, separate: bool = False, squash: bool = False
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size

@@ -21,7 +21,7 @@ from pufferlib.config import parse_number
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import NativeError, UsageError, quoted, unknown_choice, unknown_name
-from pufferlib.spaces import Space
+from pufferlib.spaces import Array, Space
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class NativeVec:
         self._stepped = [self._started] * 2
         self._ready = True
 
-    def step(self, actions: NDArray[np.generic] | None = None) -> None:
+    def step(self, actions: Array | None = None) -> None:
         """Step all envs with `actions` (read in place, not kept), or with the bound actions."""
         self._check_ready("step")
         self._vec.step(actions)
@@ -264,7 +264,7 @@ class NativeVec:
         self._vec.close()
 
 
-def _as_bytes(rows: NDArray[np.generic] | None) -> NDArray[np.generic] | None:
+def _as_bytes(rows: Array | None) -> Array | None:
     """Return flags as bytes, and other rows as they are: the core knows no bool arrays."""
     return rows.view(np.uint8) if rows is not None and rows.dtype == np.bool_ else rows
 
@@ -325,11 +325,11 @@ class NativeEnv(PufferEnv):
         super().bind(buffers)
         self._vec.bind(buffers)
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
+    def reset(self, seed: int | None = None) -> tuple[Array, list[Info]]:
         self._vec.reset(fresh_seed() if seed is None else seed)
         return self.observations, [{} for _ in range(self.num_agents)]
 
-    def step(self, actions: NDArray[np.generic]) -> tuple[Any, ...]:
+    def step(self, actions: Array) -> tuple[Any, ...]:
         if actions is not self.actions:
             self.actions[...] = actions
         self._vec.step()
@@ -407,10 +407,10 @@ def advantage_scan(
     rewards: NDArray[np.float32],
     values: NDArray[np.float32],
     bootstrap: NDArray[np.float32],
-    terminals: NDArray[np.generic],
-    truncations: NDArray[np.generic],
+    terminals: Array,
+    truncations: Array,
     final_values: NDArray[np.float32],
-    masks: NDArray[np.generic] | None,
+    masks: Array | None,
     ratios: NDArray[np.float32] | None,
     /,
     gamma: float,

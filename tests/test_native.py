@@ -59,7 +59,9 @@ def test_an_int_param_takes_whole_numbers(given: Any) -> None:
         ("connect4", {"opponent": 1}, "must be one of scripted, self, random, but got 1"),
     ],
 )
-def test_a_bad_param_is_told_in_one_line(name: str, settings: dict[str, Any], said: str) -> None:
+def test_a_bad_param_is_reported_in_one_line(
+    name: str, settings: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         NativeVec(name, 2, settings=settings)
     assert "\n" not in str(caught.value)
@@ -82,7 +84,7 @@ def test_an_unknown_param_offers_the_nearest() -> None:
         ((1, 5000), r"threads must be in 1..1024, but got 1 and 5000"),
     ],
 )
-def test_impossible_sizes_are_told_in_one_line(sizes: tuple[int, int], said: str) -> None:
+def test_impossible_sizes_are_reported_in_one_line(sizes: tuple[int, int], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         NativeVec("squared", *sizes)
 

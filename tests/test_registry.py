@@ -74,7 +74,7 @@ def test_an_unknown_name_offers_the_nearest(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "ocean-", "puffer_", None, 3])
-def test_what_is_no_name_is_told_in_one_line(name: Any) -> None:
+def test_what_is_no_name_is_reported_in_one_line(name: Any) -> None:
     with pytest.raises(UsageError) as caught:
         pufferlib.make(name)
     assert "\n" not in str(caught.value)
@@ -171,7 +171,7 @@ def test_additions_to_the_ocean_registry_are_honoured() -> None:
         assert isinstance(vecenv, Serial)
 
 
-def test_an_entry_without_an_entry_point_is_told() -> None:
+def test_an_entry_without_an_entry_point_is_reported() -> None:
     OCEAN_REGISTRY["empty"] = {}
     with pytest.raises(UsageError, match="`empty` must have an `entry_point`"):
         pufferlib.make("empty")

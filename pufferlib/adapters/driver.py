@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pufferlib.errors import UsageError
 from pufferlib.spaces import (
+    Array,
     Leaf,
     Space,
     action_layout,
@@ -58,7 +59,7 @@ class VectorDriver:
         flatten_action(layout, actions, rows)
         self.send_rows(rows)
 
-    def send_rows(self, rows: NDArray[np.generic]) -> None:
+    def send_rows(self, rows: Array) -> None:
         """Send rows that `flatten_action` has filled."""
         self.vecenv.send(action_values(self.action_layout, rows))
 
@@ -74,7 +75,7 @@ class VectorDriver:
         infos += [{}] * (self.num_slots - len(infos))
         return batch._replace(infos=infos)
 
-    def observation(self, rows: NDArray[np.generic]) -> Any:
+    def observation(self, rows: Array) -> Any:
         """Return observations in the form and the dtypes of their space: of one row, or batched."""
         layout = self._observation_layout
 

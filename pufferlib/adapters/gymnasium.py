@@ -8,12 +8,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
 from pufferlib.adapters.driver import FRAMES_PER_SECOND, RENDER_MODE, VectorDriver, one_env
 from pufferlib.emulation import MASK_KEY
+from pufferlib.episodes import Info
 from pufferlib.errors import UsageError
-from pufferlib.spaces import flatten_action
+from pufferlib.spaces import Array, flatten_action
 from pufferlib.vectorization import Batch, make
 
 PRESENCE_KEY = "agent_mask"
@@ -30,7 +30,7 @@ def to_gymnasium(
     return GymnasiumVectorEnv(vecenv, statistics, render_mode)
 
 
-class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic]]):
+class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Array]):
     """A vector env for Gymnasium; `vecenv` is the adapted one.
 
     The observation of a slot that has ended is the first of its next episode, and its last one is
@@ -59,7 +59,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Any, Info]:
         """Start new episodes everywhere; env 0 gets exactly `seed`. There are no `options`."""
         if options and "reset_mask" in options:
             raise UsageError(
@@ -70,13 +70,11 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic
         super().reset(seed=seed)
         return self._driver.observation(batch.observations), self._with_masks({}, batch)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], NDArray[np.generic], dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """Step every env with its row of `actions`."""
         self._driver.send(actions)
         batch = self._driver.recv()
-        infos: dict[str, Any] = {}
+        infos: Info = {}
         ended = batch.terminals | batch.truncations
         finals = self.vecenv.final_observations
         for slot, info in enumerate(batch.infos):
@@ -95,7 +93,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, NDArray[np.generic
             self._with_masks(infos, batch),
         )
 
-    def _with_masks(self, infos: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    def _with_masks(self, infos: Info, batch: Batch) -> Info:
         """Add the masks that go with the current observations."""
         masks = self._driver.action_masks()
         if masks is not None:
@@ -151,7 +149,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Any, Info]:
         """Start an episode. There are no `options`."""
         batch = self._next if seed is None else None
         if batch is None:
@@ -160,7 +158,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self._next, self._is_running = None, True
         return self._driver.observation(batch.observations[0, ...]), self._with_mask({})
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if not self._is_running:
             raise UsageError("`reset` must be called before `step`: no episode is running.")
         flatten_action(self._driver.action_layout, action, self._action[0, ...])
@@ -177,7 +175,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         observation = self._driver.observation(rows[0, ...])
         return observation, float(batch.rewards[0]), terminal, truncation, info
 
-    def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _with_mask(self, info: Info) -> Info:
         masks = self._driver.action_masks()
         return info if masks is None else {**info, MASK_KEY: masks[0]}
 

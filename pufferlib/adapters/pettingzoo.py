@@ -16,7 +16,7 @@ from pufferlib.emulation import MASK_KEY, Emulated
 from pufferlib.env import AgentId
 from pufferlib.episodes import Info
 from pufferlib.errors import UsageError, imported, unknown_name
-from pufferlib.spaces import Space, flatten_action
+from pufferlib.spaces import Array, Space, flatten_action
 from pufferlib.vectorization import Batch, VectorEnv
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class _ParallelMethods:
         finished = self._gone | {id for id in self.agents if ended[self._slot_of[id]]}
         return any(batch.masks[self._slot_of[id]] for id in finished)
 
-    def _action_rows(self, actions: Mapping[AgentId, Any]) -> NDArray[np.generic]:
+    def _action_rows(self, actions: Mapping[AgentId, Any]) -> Array:
         layout = self._driver.action_layout
         rows = np.zeros((self._driver.num_slots, *layout.shape), dtype=layout.dtype)
         for id in actions:

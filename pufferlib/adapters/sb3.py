@@ -55,9 +55,7 @@ class _Sb3Methods:
         """Send one action for each slot."""
         self._driver.send(actions)
 
-    def step_wait(
-        self,
-    ) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], list[Info]]:
+    def step_wait(self) -> tuple[Any, NDArray[np.generic], NDArray[np.generic], list[Info]]:
         """Return observations, rewards, dones and infos of the step in progress."""
         batch = self._driver.recv()
         dones = batch.terminals | batch.truncations

@@ -1,4 +1,4 @@
-"""Checks of whole runs: determinism, episodes, speed, and rows that an env writes itself."""
+"""Checks of whole runs: determinism, episodes, speed, and writes into and past the rows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import hashlib
 import pickle
 import random
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib.buffers import ALIGNMENT, Buffers
 from pufferlib.checks.batched import stepped_alone
-from pufferlib.checks.guards import Guards
 from pufferlib.checks.report import Findings
 from pufferlib.checks.steps import RandomActions, check_observations
 from pufferlib.emulation import Emulated, InPlace
 from pufferlib.env import PufferEnv
-from pufferlib.spaces import ObservationChecks
+from pufferlib.spaces import Array, ObservationChecks
 
 _SECONDS = 2.0  # of the first run after its first step, for slow envs
 _UNWRITTEN = 0xA5  # fills the bytes of rows that an env must write
@@ -167,10 +167,84 @@ class PlayCheck:
                     return
 
 
-def _digest(array: NDArray[np.generic] | None) -> bytes:
+def _digest(array: Array | None) -> bytes:
     return b"" if array is None else hashlib.blake2b(array.tobytes(), digest_size=16).digest()
 
 
 def _global_state() -> tuple[object, ...]:
     """Return the state of the generators that all envs of a process share."""
     return random.getstate(), pickle.dumps(np.random.get_state())
+
+
+# ---- Guards --------------------------------------------------------------------------------------
+
+
+_PATTERN = 0x2B  # not a bool, and as a float (6e-13) changed by adding any reward
+_MAX_GAP = 4096  # bytes
+_APART = ("observations", "action_masks")  # an agent writes them through a pointer to its row
+
+
+class Guards:
+    """Copies of `buffers` with guard bytes before and after each array.
+
+    Rows of observations and action masks also have guard bytes between them. An env bound to
+    `self.buffers` must not change those bytes; `overrun` reports where it did.
+    """
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._arrays: dict[str, _Guarded] = {}
+        copies: dict[str, Any] = {}
+        for name, array in vars(buffers).items():
+            copies[name] = None
+            if array is not None:
+                self._arrays[name] = _Guarded(array, apart=name in _APART)
+                copies[name] = self._arrays[name].array
+        self.buffers = Buffers(**copies)
+
+    def overrun(self) -> str | None:
+        """Describe what was written outside of a row; None if nothing was."""
+        for name, guarded in self._arrays.items():
+            found = guarded.overrun()
+            if found is not None:
+                return f"must write only the {found[0]} of `{name}`, but wrote {found[1]}."
+        return None
+
+
+class _Guarded:
+    """One array between guard bytes, with its rows apart or side by side."""
+
+    def __init__(self, array: NDArray[np.generic], apart: bool) -> None:
+        self._row = array[0].nbytes
+        gap = -(-min(self._row, _MAX_GAP) // ALIGNMENT) * ALIGNMENT
+        self._stride = self._row + (gap if apart else 0)
+        size = gap + len(array) * self._stride + gap
+        memory = np.full(size + ALIGNMENT, _PATTERN, dtype=np.uint8)
+        self._memory = memory[-memory.ctypes.data % ALIGNMENT :][:size]
+        self._starts = gap + self._stride * np.arange(len(array))  # of the rows
+        self.array: NDArray[np.generic] = np.ndarray(
+            array.shape,
+            array.dtype,
+            buffer=self._memory,
+            offset=gap,
+            strides=(self._stride, *array.strides[1:]),
+        )
+        self._is_guard = np.ones(size, dtype=np.bool_)
+        for start in self._starts:
+            self._is_guard[start : start + self._row] = False
+        self.array[...] = array
+
+    def overrun(self) -> tuple[str, str] | None:
+        """Return the row and by how many bytes it was exceeded, or None."""
+        touched = np.flatnonzero((self._memory != _PATTERN) & self._is_guard)
+        if not len(touched):
+            return None
+        ends = self._starts + self._row
+        slot = int(np.searchsorted(ends, touched[0], side="right")) - 1  # the last row before it
+        after = self._starts[slot + 1] if slot + 1 < len(ends) else len(self._memory)
+        here = touched[touched < after]
+        if slot < 0 or (slot + 1 < len(ends) and after - here[-1] <= here[0] - ends[slot]):
+            slot, count, side = slot + 1, int(after - here[0]), "before"
+        else:
+            count, side = int(here[-1] - ends[slot]) + 1, "past"
+        noun = "byte" if count == 1 else "bytes"
+        return f"{self._row} bytes of agent {slot}'s row", f"{count} {noun} {side} it"

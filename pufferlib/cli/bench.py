@@ -18,11 +18,14 @@ def main(words: list[str]) -> int:
     parser = Parser("bench", with_config=True)
     parser.add_argument(
         "name",
-        help="environment; `ocean`: all C environments; `emulation`: cost of emulation; `vec`: "
-        "worker processes and Gymnasium's",
+        help="environment; `ocean`: all C environments; `emulation`: its cost; `vec`: worker "
+        "processes beside Gymnasium's",
     )
     parser.add_argument(
-        "--mode", choices=("sim", "train"), default="sim", help="env alone, or training"
+        "--mode",
+        choices=("sim", "train"),
+        default="sim",
+        help="sim: only step the env; train: collect and learn",
     )
     parser.add_argument("--num-envs", type=int, metavar="N", help="number of environments")
     parser.add_argument(
@@ -32,7 +35,7 @@ def main(words: list[str]) -> int:
         "--engine",
         default="auto",
         metavar="NAME,...",
-        help=f"implementation that trains: {', '.join(('auto', *ENGINES))}; several take turns",
+        help=f"implementation that trains: {', '.join(('auto', *ENGINES))}; one or several",
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="about how long to measure")
     parser.add_argument("--json", action="store_true", help="print each result as a JSON object")

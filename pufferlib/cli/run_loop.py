@@ -59,11 +59,7 @@ def count_learning_slots(vecenv: VectorEnv, config: Config) -> int:
 
 
 def train_run(
-    config: Config,
-    vecenv: VectorEnv,
-    run: Run,
-    prepare: Callable[[PuffeRL], None],
-    svg: str | None,
+    config: Config, vecenv: VectorEnv, run: Run, prepare: Callable[[PuffeRL], None], svg: str | None
 ) -> int:
     """Train as `config` says and return the exit code; `prepare` gets the trainer first."""
     import torch
@@ -99,10 +95,7 @@ def _next_commands(config: Config, run: Run, trainer: PuffeRL) -> list[str]:
     """Return the commands to suggest after a run: play the policy, continue the run."""
     folder = shlex.quote(str(run.folder))
     more = f" --train.total-timesteps {2 * trainer.steps}" if trainer.done else ""
-    return [
-        f"puffer eval {config.name} --checkpoint {folder}",
-        f"puffer resume {folder}{more}",
-    ]
+    return [f"puffer eval {config.name} --checkpoint {folder}", f"puffer resume {folder}{more}"]
 
 
 def _check_policy(config: Config, vecenv: VectorEnv) -> None:

@@ -25,12 +25,14 @@ class VecConfig(Section):
 
     num_envs: int | None = option(None, "number of environments; none: 256", low=1)
     num_workers: int | None = option(None, "threads or processes; none: all cores", low=1)
-    envs_per_worker: int | None = option(None, "none: num_envs / num_workers", low=1)
+    envs_per_worker: int | None = option(
+        None, "envs of each worker; none: num_envs / num_workers", low=1
+    )
     backend: str = option(
         "auto", "where envs step; auto: the best for the env", choices=("auto", *BACKENDS)
     )
     mode: Literal["sync", "async"] = option(
-        "sync", "async: each batch holds the envs that finish first"
+        "sync", "sync: all envs in each batch; async: those that finish first"
     )
     surplus_envs: int = option(0, "envs that step in the background in mode async", low=0)
     timeout: float | None = option(120.0, "seconds that one call of an env may take", low=0.001)
@@ -68,7 +70,7 @@ class PolicyConfig(Section):
     )
     context: int = option(32, "steps that a transformer attends to", low=1, high=4096)
     activation: Literal["relu", "tanh"] | None = option(
-        None, "between the layers of the encoder; none: tanh for vectors, else relu"
+        None, "activation between the layers of the encoder; none: tanh for vectors, else relu"
     )
     separate: bool | None = option(
         None, "separate encoders for actor and critic; none: for vectors, if not recurrent"
@@ -92,7 +94,7 @@ class TrainConfig(Section):
         None, "iterations in the run, instead of total_timesteps", low=1
     )
     seed: int = option(42, "seed of envs, policy and sampling", low=0, high=2**63 - 1)
-    device: str = option("auto", "auto, cpu, cuda, cuda:1, mps")
+    device: str = option("auto", "where the policy runs: auto, cpu, cuda, cuda:1, mps")
 
     batch_size: int = option(32768, "steps per iteration, over all slots", low=1)
     num_steps: int | None = option(
@@ -111,32 +113,41 @@ class TrainConfig(Section):
         None, "passes over each batch as a fraction, instead of n_epochs", low=0
     )
     gradient_accumulation: int = option(
-        1, "parts of a minibatch that pass the policy one at a time, to save memory", low=1
+        1, "split each minibatch into this many parts, to save memory", low=1
     )
 
     gamma: float = option(0.99, "discount per step", low=0, high=1)
-    gae_lambda: float = option(0.95, "0: one-step advantage, 1: full returns", low=0, high=1)
+    gae_lambda: float = option(
+        0.95, "decay of advantages over later steps; 0: one step, 1: full returns", low=0, high=1
+    )
     reward_scale: float = option(1.0, "factor on rewards")
     norm_reward: bool = option(
-        True, "then divide rewards by the running deviation of returns and clip them to +-10"
+        True, "divide rewards by the running deviation of returns, then clip them to +-10"
     )
-    reward_clip: float | None = option(None, "then clip rewards to +-this", low=0)
+    reward_clip: float | None = option(
+        None, "clip rewards to +-this, after scaling and normalisation", low=0
+    )
     norm_obs: bool = option(False, "normalise observations to mean 0 and deviation 1")
 
     vtrace: bool = option(False, "from the second epoch on, correct advantages for the new policy")
-    vtrace_rho_clip: float = option(1.0, "limit of the ratio on a step's own error", low=0)
-    vtrace_c_clip: float = option(1.0, "limit of the ratio on later errors", low=0)
+    vtrace_rho_clip: float = option(
+        1.0, "upper limit of the ratio that weights a step's own error", low=0
+    )
+    vtrace_c_clip: float = option(1.0, "upper limit of the ratios that weight later errors", low=0)
     prio_alpha: float = option(
         0.0, "how strongly to prefer segments with large advantages; 0: uniform", low=0
     )
     prio_beta0: float = option(
-        0.4, "how far importance weights correct for that; rises to 1 over the run", low=0, high=1
+        0.4,
+        "exponent of the weights that correct for prio_alpha; rises to 1 over the run",
+        low=0,
+        high=1,
     )
 
-    clip_coef: float = option(0.2, "how far the policy ratio may leave 1", low=0)
+    clip_coef: float = option(0.2, "clip range of the policy ratio around 1", low=0)
     clip_coef_final: float | None = option(None, "value of clip_coef at the end of the run", low=0)
     vf_coef: float = option(0.5, "weight of the value loss", low=0)
-    vf_clip_coef: float | None = option(None, "how far values may move per batch", low=0)
+    vf_clip_coef: float | None = option(None, "clip range of value updates", low=0)
     ent_coef: float = option(0.01, "weight of the entropy bonus", low=0)
     ent_coef_final: float | None = option(None, "value of ent_coef at the end of the run", low=0)
     norm_adv: bool = option(
@@ -153,10 +164,16 @@ class TrainConfig(Section):
     anneal_lr: bool | None = option(
         None, "decay the learning rate linearly to 0 over the run; none: if a budget is set"
     )
-    adam_beta1: float = option(0.9, "decay of the gradient's mean", low=0, high=0.999999)
-    adam_beta2: float = option(0.999, "decay of the gradient's square", low=0, high=0.999999)
-    adam_eps: float = option(1e-5, "keeps Adam's division finite", low=0)
-    muon_momentum: float = option(0.95, "decay of the gradient's mean in Muon", low=0, high=0.9999)
+    adam_beta1: float = option(
+        0.9, "decay of Adam's running mean of gradients", low=0, high=0.999999
+    )
+    adam_beta2: float = option(
+        0.999, "decay of Adam's running mean of squared gradients", low=0, high=0.999999
+    )
+    adam_eps: float = option(1e-5, "epsilon in Adam's denominator", low=0)
+    muon_momentum: float = option(
+        0.95, "decay of Muon's running mean of gradients", low=0, high=0.9999
+    )
     max_grad_norm: float | None = option(0.5, "clip gradients to this norm", low=0)
     on_nan: Literal["stop", "skip"] = option(
         "stop", "what to do on a non-finite loss or gradient: end the run, or skip the update"
@@ -188,7 +205,9 @@ class TrainConfig(Section):
         "auto", "metric that selects the best checkpoint; auto: elo, perf or mean_reward"
     )
     log_interval: int = option(1, "iterations between two log entries", low=1)
-    dashboard: Literal["auto", "on", "off"] = option("auto", "auto: if the output is a terminal")
+    dashboard: Literal["auto", "on", "off"] = option(
+        "auto", "live panel in the terminal; auto: if the output is one"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,9 +20,8 @@ from rich.segment import Segment
 
 from pufferlib.closing import Closing
 from pufferlib.dashboard.drawing import ASCII, MARK, QUIET, UNICODE, Line, Lines, clean, text_of
-from pufferlib.dashboard.panel import draw_panel
+from pufferlib.dashboard.panel import draw_panel, draw_summary
 from pufferlib.dashboard.record import Record, format_count
-from pufferlib.dashboard.summary import draw_summary
 from pufferlib.errors import unknown_choice
 
 Mode = Literal["auto", "on", "off", "plain"]

@@ -172,7 +172,7 @@ def _die_with_torchrun() -> None:
     """Let the kernel end this process when torchrun dies, even by kill -9."""
     native.die_with_parent()
     if os.getppid() != _PARENT:
-        raise PufferError("torchrun must outlive its processes, but it died.")
+        raise PufferError("torchrun died, so its processes cannot continue.")
 
 
 def _connect(backend: str, environ: Mapping[str, str]) -> None:

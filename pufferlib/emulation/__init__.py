@@ -7,8 +7,7 @@ the env's own: the same seed and actions give the same rows. What an env returns
 every step; a broken contract is an EnvError of one line, with the env's own traceback chained.
 """
 
-from pufferlib.emulation.aec import Aec
-from pufferlib.emulation.agent_dicts import ALL_AGENTS, AgentDicts, Parallel
+from pufferlib.emulation.agent_dicts import ALL_AGENTS, Aec, AgentDicts, Parallel
 from pufferlib.emulation.base import MASK_KEY, Emulated
 from pufferlib.emulation.creation import adapt, call_creator, create, creator_of, env_seed
 from pufferlib.emulation.in_place import InPlace

@@ -14,7 +14,7 @@ from pufferlib.emulation.agent_dicts import AgentDicts
 from pufferlib.emulation.base import Emulated, must, must_return
 from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of
 from pufferlib.episodes import EpisodeStats, Info
-from pufferlib.spaces import MisfitError, cast
+from pufferlib.spaces import Array, MisfitError, cast
 
 _UNWRITTEN = 0x5A  # a byte that marks final observations until the env writes them
 _IN_PLACE = ("observations", "rewards", "terminals", "truncations")
@@ -49,7 +49,7 @@ class InPlace(Emulated):
         self._final_bytes = self.final_observations.reshape(self.num_agents, -1).view(np.uint8)
         self._final_bytes[:] = _UNWRITTEN
 
-    def reset(self, seed: int | None = None) -> tuple[NDArray[np.generic], list[Info]]:
+    def reset(self, seed: int | None = None) -> tuple[Array, list[Info]]:
         if self._dicts is not None:
             return self._dicts.reset(seed)
         self.masks[:] = True

@@ -34,7 +34,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -64,7 +64,7 @@ from pufferlib.policies.recurrent import (
     tensors_of,
 )
 from pufferlib.policies.two_part import decode_segments, is_two_part, tie_cells
-from pufferlib.spaces import ActionLayout
+from pufferlib.spaces import ActionLayout, Array
 
 
 class Decision(NamedTuple):
@@ -104,10 +104,7 @@ class Actor:
             yield
 
     def observe(
-        self,
-        observations: NDArray[np.generic],
-        masks: Tensor | None = None,
-        ends_step: bool = False,
+        self, observations: Array, masks: Tensor | None = None, ends_step: bool = False
     ) -> Tensor:
         """Return observations `[B, *shape]` on the policy's device, normalised.
 
@@ -129,10 +126,7 @@ class Actor:
             self.normalise.end_step()
 
     def values(
-        self,
-        observations: NDArray[np.generic],
-        state: RecurrentState,
-        agent_ids: Tensor | None = None,
+        self, observations: Array, state: RecurrentState, agent_ids: Tensor | None = None
     ) -> Tensor:
         """Return the values `[B]` of observations from the env."""
         return self.output(self.observe(observations), state, agent_ids).value.float()
@@ -163,7 +157,7 @@ class Actor:
         deterministic: bool,
         action_masks: ArrayLike | None,
         agent_ids: AgentIds = None,
-    ) -> tuple[NDArray[np.generic], RecurrentState]:
+    ) -> tuple[Array, RecurrentState]:
         """Act on observations in any form of an env; return actions and the next state."""
         layout, by_agent = self.spaces.observation, isinstance(observations, Mapping)
         if agent_ids and by_agent and observations.keys() == set(agent_ids):
@@ -207,7 +201,7 @@ def decide(
     return Decision(actions, logprobs, output.value, output.state, taken)
 
 
-def on_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
+def on_device(array: Array, device: torch.device) -> Tensor:
     """Return a tensor of the array: a view on the CPU, a copy elsewhere."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.to(device)

@@ -99,9 +99,7 @@ def join_outputs(
     return PolicyOutput(value, logits, mean, std, transforms=outputs[0].transforms)
 
 
-def base_and_transforms(
-    distribution: Distribution,
-) -> tuple[Distribution, tuple[Transform, ...]]:
+def base_and_transforms(distribution: Distribution) -> tuple[Distribution, tuple[Transform, ...]]:
     """Return the distribution that samples are drawn from, and the transforms applied to them."""
     transforms: tuple[Transform, ...] = ()
     while isinstance(distribution, Independent | TransformedDistribution):
@@ -267,10 +265,7 @@ def sample(
 
 
 def evaluate_actions(
-    outputs: PolicyOutput,
-    layout: ActionLayout,
-    actions: Tensor,
-    action_masks: Tensor | None = None,
+    outputs: PolicyOutput, layout: ActionLayout, actions: Tensor, action_masks: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy `[B]` of actions `[B, *layout.shape]` as `sample` drew.
 
@@ -539,10 +534,7 @@ def _drawn(distribution: Distribution, generator: torch.Generator | None) -> Ten
 
 
 def _evaluate_distribution(
-    distribution: Distribution,
-    layout: ActionLayout,
-    actions: Tensor,
-    action_masks: Tensor | None,
+    distribution: Distribution, layout: ActionLayout, actions: Tensor, action_masks: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     _check_no_masks(distribution, layout, action_masks)
     base, _ = base_and_transforms(distribution)

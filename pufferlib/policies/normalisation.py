@@ -129,7 +129,7 @@ class ObservationNorm(nn.Module):
         ]
         if not self._leaves:
             raise UsageError(
-                "`norm_obs` must find a Box of floats among the observations, but got "
+                "`norm_obs` needs a Box of floats among the observations, but got "
                 f"{layout.space}. Try norm_obs=False."
             )
         self.moments = nn.ModuleList(Moments(leaf.size, device, world) for leaf in self._leaves)

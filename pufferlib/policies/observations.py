@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pufferlib.env import space_of
 from pufferlib.errors import UsageError
 from pufferlib.spaces import (
     ActionLayout,
+    Array,
     Leaf,
     ObservationLayout,
     Space,
@@ -63,7 +63,7 @@ def unflatten_observations(flat: Observations, space: Space | ObservationLayout)
     return rebuilt(layout.space, (_leaf_view(flat, layout, leaf) for leaf in layout.leaves))
 
 
-def observation_rows(observations: Any, layout: ObservationLayout) -> NDArray[np.generic]:
+def observation_rows(observations: Any, layout: ObservationLayout) -> Array:
     """Return observations as rows `[B, *shape]`, or a single one as the row `[*shape]`.
 
     Takes rows or, for a Dict or Tuple space, values of it with leaves `[B, ...]`; all may be
@@ -101,14 +101,14 @@ def _at(tree: Any, leaf: Leaf) -> Any:
     return tree
 
 
-def _array(part: Any) -> NDArray[np.generic]:
+def _array(part: Any) -> Array:
     try:
         return np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
     except ValueError as error:
         raise UsageError(f"`observations` must form one array, but got: {error}.") from None
 
 
-def _cast(part: NDArray[np.generic], dtype: np.dtype[np.generic], name: str) -> NDArray[np.generic]:
+def _cast(part: Array, dtype: np.dtype[np.generic], name: str) -> Array:
     if part.dtype == dtype:
         return part
     cast = part.astype(dtype) if part.dtype.kind in "biuf" else None

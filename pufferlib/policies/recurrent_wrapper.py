@@ -18,13 +18,7 @@ from pufferlib.policies.observations import (
     torch_dtype,
     unflatten_observations,
 )
-from pufferlib.policies.recurrent import (
-    LSTM,
-    RecurrentCore,
-    RecurrentState,
-    map_state,
-    tensors_of,
-)
+from pufferlib.policies.recurrent import LSTM, RecurrentCore, RecurrentState, map_state, tensors_of
 from pufferlib.policies.two_part import is_two_part
 from pufferlib.spaces import ObservationLayout
 

@@ -62,10 +62,7 @@ class Checkpoint(NamedTuple):
 
 
 def save(
-    path: str | Path,
-    tensors: Mapping[str, Tensor],
-    values: Mapping[str, Any],
-    metadata: Any = None,
+    path: str | Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], metadata: Any = None
 ) -> None:
     """Write a checkpoint to `path`; an older file there is replaced only by a complete new one.
 

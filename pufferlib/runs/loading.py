@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import nn
 
 from pufferlib import runs
@@ -28,6 +27,7 @@ from pufferlib.runs import checkpoint
 from pufferlib.runs.checkpoint import Checkpoint
 from pufferlib.spaces import (
     ActionLayout,
+    Array,
     ObservationLayout,
     Space,
     space_from_json,
@@ -98,7 +98,7 @@ class LoadedPolicy(nn.Module):
         state: RecurrentState = None,
         deterministic: bool = True,
         action_masks: ArrayLike | None = None,
-    ) -> tuple[NDArray[np.generic], RecurrentState]:
+    ) -> tuple[Array, RecurrentState]:
         """Return actions and the next state, as `PuffeRL.predict` does for the same arguments.
 
         With `deterministic=False`, actions are drawn by torch's global generator.

@@ -10,7 +10,6 @@ of a game follows from the seed and the number of the game in its env, so it dep
 resume nor on the number of processes.
 """
 
-from pufferlib.selfplay.env import SelfPlay, check_sides
-from pufferlib.selfplay.setup import against_past, as_self_play, self_play_of
+from pufferlib.selfplay.env import SelfPlay, against_past, as_self_play, check_sides, self_play_of
 
 __all__ = ["SelfPlay", "against_past", "as_self_play", "check_sides", "self_play_of"]

@@ -1,4 +1,4 @@
-"""SelfPlay: the learner's side of a two-sided env."""
+"""SelfPlay: the learner's side of a two-sided env, and how runs and evaluations get it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pufferlib.distributed.world import ALONE, SlotGenerator
+from pufferlib.config import TrainConfig
+from pufferlib.distributed.world import ALONE, SlotGenerator, World
+from pufferlib.env import Wrapper
 from pufferlib.episodes import RESERVED, EpisodeTracker, Info, Infos, info_at
-from pufferlib.errors import UsageError
+from pufferlib.errors import CheckpointError, UsageError, one_line
 from pufferlib.policies.acting import unwrapped
 from pufferlib.policies.observations import policy_spaces
 from pufferlib.policies.recurrent import map_state
 from pufferlib.runs import checkpoint
 from pufferlib.selfplay.games import LATEST, Games, Sides, check_games
-from pufferlib.selfplay.opponents import Opponents
-from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Pool, Result
+from pufferlib.selfplay.pool import START_RATING, Member, Normalise, Opponents, Pool, Result
 from pufferlib.vectorization import VectorEnv
 
 _STATE = "memory/"  # the opponents' recurrent state in checkpoints; the name of older versions too
@@ -351,3 +352,73 @@ class SelfPlay(VectorEnv):
     def close(self) -> None:
         self._inner.close()
         super().close()
+
+
+# ---- Setup ---------------------------------------------------------------------------------------
+
+
+def as_self_play(
+    env: VectorEnv,
+    settings: Mapping[str, Any],
+    world: World = ALONE,
+    before: VectorEnv | None = None,
+) -> VectorEnv:
+    """Return the learner's side of `env` if `self_play` is set, else `env`.
+
+    `before` is the env that it replaces, whose pool and ratings it keeps.
+    """
+    config = TrainConfig.from_dict(settings)
+    own = self_play_of(env)
+    if own is None and config.self_play:
+        env = own = SelfPlay(
+            env,
+            pool_size=config.self_play_pool,
+            interval=config.self_play_interval,
+            seed=config.seed,
+        )
+        old = self_play_of(before)
+        if old is not None:
+            own.take_over(old)
+    if own is not None:
+        own.world = world
+    return env
+
+
+def self_play_of(env: object) -> SelfPlay | None:
+    """Return the SelfPlay that `env` is or wraps, if any."""
+    inside = env.unwrapped if isinstance(env, Wrapper) else env
+    return inside if isinstance(inside, SelfPlay) else None
+
+
+def against_past(
+    env: VectorEnv,
+    policy: nn.Module,
+    saved: checkpoint.Checkpoint,
+    normalise: Normalise | None = None,
+    seed: int = 0,
+) -> SelfPlay:
+    """Return one side of `env`, against the pool of a checkpoint.
+
+    Ratings do not change. Where the checkpoint has no pool, the opponent is `policy` itself.
+    """
+    tensors = checkpoint.under(saved.tensors, "self_play/")
+    tensors.pop("rng", None)
+    try:
+        values = {"rating": START_RATING, "pool": [], **saved.values.get("self_play", {})}
+        own = SelfPlay(
+            env,
+            pool_size=max(1, len(values["pool"])),
+            interval=2**62,  # no policy is added
+            latest_share=0.0,
+            rated=False,
+        )
+        own.load_pool(tensors, {**values, "seed": seed}, policy, normalise)
+    except UsageError:  # a ValueError too, but about the env
+        raise
+    except checkpoint.MALFORMED as error:
+        reason = one_line(f"{type(error).__name__}: {error}", 200)
+        raise CheckpointError(
+            f"the checkpoint has an invalid pool of past policies: {reason}"
+        ) from error
+    own.note_policy(policy, 0, normalise)
+    return own

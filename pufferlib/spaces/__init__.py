@@ -31,10 +31,11 @@ from pufferlib.spaces.observations import (
     unflatten_observation,
 )
 from pufferlib.spaces.serialization import space_from_json, space_to_json
-from pufferlib.spaces.trees import Path, Space, brief, rebuilt, spell_path
+from pufferlib.spaces.trees import Array, Path, Space, brief, rebuilt, spell_path
 
 __all__ = [
     "ActionLayout",
+    "Array",
     "Leaf",
     "MisfitError",
     "ObservationChecks",

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from pufferlib.errors import UsageError
 from pufferlib.spaces.layouts import INT32_MAX, WORD, ActionLayout, Leaf, dtype_of, fitted
-from pufferlib.spaces.trees import Space, brief, children_of, is_structured, parts
+from pufferlib.spaces.trees import Array, Space, brief, children_of, is_structured, parts
 
 _INT64_LIMIT = 2**62  # a start can be subtracted without overflow
 
 
-def flatten_action(layout: ActionLayout, value: Any, out_rows: NDArray[np.generic]) -> None:
+def flatten_action(layout: ActionLayout, value: Any, out_rows: Array) -> None:
     """Write one action of the space into its row, an array of the layout's shape.
 
     Rows `[..., *shape]` take a batch, a value of the space whose leaves are `[..., *leaf.shape]`.
@@ -40,7 +40,7 @@ def action_batch_shape(layout: ActionLayout, value: Any) -> tuple[int, ...] | No
     return first.shape[: max(0, first.ndim - len(layout.leaves[0].shape))]
 
 
-def action_values(layout: ActionLayout, rows: NDArray[np.generic]) -> NDArray[np.generic]:
+def action_values(layout: ActionLayout, rows: Array) -> Array:
     """Return rows `[..., *shape]` as values of the space; the rows themselves if they are equal.
 
     An index becomes its value; with both indices and reals, all are float64.
@@ -54,7 +54,7 @@ def action_values(layout: ActionLayout, rows: NDArray[np.generic]) -> NDArray[np
     return values.reshape(rows.shape)
 
 
-def rows_from_values(layout: ActionLayout, values: NDArray[np.generic]) -> NDArray[np.generic]:
+def rows_from_values(layout: ActionLayout, values: Array) -> Array:
     """Return values of the space `[..., *shape]` as rows: the inverse of `action_values`.
 
     Values out of range stay out of range: 2**32 must not become index 0. Raises UsageError where
@@ -84,7 +84,7 @@ def rows_from_values(layout: ActionLayout, values: NDArray[np.generic]) -> NDArr
     return np.concatenate((indices, reals.view(np.int32)), -1)
 
 
-def action_reader(layout: ActionLayout, row: NDArray[np.generic]) -> Callable[[], Any]:
+def action_reader(layout: ActionLayout, row: Array) -> Callable[[], Any]:
     """Return a function that reads the action now in `row`, as `unflatten_action` returns it.
 
     It raises UsageError for an index that is not a choice of the space.
@@ -103,7 +103,7 @@ def action_reader(layout: ActionLayout, row: NDArray[np.generic]) -> Callable[[]
     return _checked_reader(layout, row, row[np.newaxis])
 
 
-def batch_reader(layout: ActionLayout, rows: NDArray[np.generic]) -> Callable[[], Any]:
+def batch_reader(layout: ActionLayout, rows: Array) -> Callable[[], Any]:
     """Return a function that reads the actions now in `rows` [n, *shape], as one batch.
 
     The batch is a value of the space whose leaves are `[n, *leaf.shape]`, otherwise as
@@ -113,9 +113,7 @@ def batch_reader(layout: ActionLayout, rows: NDArray[np.generic]) -> Callable[[]
     return _checked_reader(layout, rows, rows)
 
 
-def _checked_reader(
-    layout: ActionLayout, rows: NDArray[np.generic], batch: NDArray[np.generic]
-) -> Callable[[], Any]:
+def _checked_reader(layout: ActionLayout, rows: Array, batch: Array) -> Callable[[], Any]:
     """Return a function that reads `rows`, once the indices in them, `batch`, are checked."""
     read = _node_reader(layout, layout.space, iter(layout.leaves), rows)
     if not layout.nvec:
@@ -132,7 +130,7 @@ def _checked_reader(
     return read_checked
 
 
-def unflatten_action(layout: ActionLayout, row: NDArray[np.generic]) -> Any:
+def unflatten_action(layout: ActionLayout, row: Array) -> Any:
     """Return the action in `row` as the env expects it: a copy, which the env may keep or change.
 
     A Discrete is a plain int. A Box gets the nearest value within its bounds, as policies sample
@@ -142,7 +140,7 @@ def unflatten_action(layout: ActionLayout, row: NDArray[np.generic]) -> Any:
 
 
 def _node_reader(
-    layout: ActionLayout, space: Space, leaves: Iterator[Leaf], row: NDArray[np.generic]
+    layout: ActionLayout, space: Space, leaves: Iterator[Leaf], row: Array
 ) -> Callable[[], Any]:
     """Return a function that reads the value of `space`, whose leaves are next in `leaves`."""
     if not is_structured(space):

@@ -17,7 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.errors import UsageError
-from pufferlib.spaces.trees import Noun, Path, Space, brief, is_structured, misfit, spell_path, walk
+from pufferlib.spaces.trees import (
+    Array,
+    Noun,
+    Path,
+    Space,
+    brief,
+    is_structured,
+    misfit,
+    spell_path,
+    walk,
+)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Kind: TypeAlias = Literal["box", "discrete", "multi_discrete", "multi_binary"]
@@ -104,7 +114,7 @@ class _Layout:
         """Bytes of one slot's row, padding included."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def view(self, rows: NDArray[np.generic], leaf: Leaf) -> NDArray[np.number]:
+    def view(self, rows: Array, leaf: Leaf) -> NDArray[np.number]:
         """Return `leaf` of rows `[..., *shape]` as `[..., *leaf.shape]`: the same memory, no copy.
 
         Each row must be C-contiguous, as rows of `Buffers` are; the leading axes need not be.
@@ -116,7 +126,7 @@ class _Layout:
         last = first + leaf.nbytes // self.dtype.itemsize
         return rows[..., first:last].view(leaf.dtype).reshape(leading + leaf.shape)
 
-    def leading(self, rows: NDArray[np.generic]) -> tuple[int, ...]:
+    def leading(self, rows: Array) -> tuple[int, ...]:
         """Return the axes of `rows` before those of one row."""
         return rows.shape[: rows.ndim - len(self.shape)]
 
@@ -172,7 +182,7 @@ class ActionLayout(_Layout):
         """Where the flags of each discrete component begin in a mask."""
         return np.cumsum((0, *self.nvec))[:-1]
 
-    def split(self, actions: NDArray[np.generic]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def split(self, actions: Array) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the indices `[..., num_discrete]` and reals `[..., num_continuous]` as views."""
         num_words = self.num_discrete + self.num_continuous
         words = actions.reshape(*self.leading(actions), num_words)
@@ -271,7 +281,7 @@ def _stored_observation(leaf: Leaf) -> Leaf:
     return replace(leaf, dtype=np.dtype(np.int32)) if fits else leaf
 
 
-def _bounds(parts: list[NDArray[np.generic]]) -> NDArray[np.float32]:
+def _bounds(parts: list[Array]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # a float64 bound beyond float32 becomes inf: unbounded
         flat = [part.ravel().astype(np.float32) for part in parts]
     return np.concatenate(flat) if flat else np.zeros(0, dtype=np.float32)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pufferlib.spaces.layouts import Leaf, ObservationLayout, dtype_of, fitted, observation_layout
 from pufferlib.spaces.trees import (
+    Array,
     Path,
     Space,
     brief,
@@ -32,16 +33,12 @@ from pufferlib.spaces.trees import (
 _INTEGERS = frozenset({int, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32})
 
 
-def flatten_observation(
-    layout: ObservationLayout, value: Any, out_row: NDArray[np.generic]
-) -> None:
+def flatten_observation(layout: ObservationLayout, value: Any, out_row: Array) -> None:
     """Write one observation into its row, as `observation_writer` does."""
     observation_writer(layout, out_row)(value)
 
 
-def observation_writer(
-    layout: ObservationLayout, out_row: NDArray[np.generic]
-) -> Callable[[Any], None]:
+def observation_writer(layout: ObservationLayout, out_row: Array) -> Callable[[Any], None]:
     """Return a function that writes an observation into `out_row`, an array of the layout's shape.
 
     It raises EnvError, naming the leaf, where shape, type or range do not fit. Nothing is cast if
@@ -51,7 +48,7 @@ def observation_writer(
 
 
 def batch_writer(
-    layout: ObservationLayout, rows: NDArray[np.generic]
+    layout: ObservationLayout, rows: Array
 ) -> Callable[[Any, slice | NDArray[np.int64]], None]:
     """Return a function that writes a batch of observations into some of `rows` [slots, *shape].
 
@@ -69,7 +66,7 @@ def batch_writer(
     return write
 
 
-def unflatten_observation(layout: ObservationLayout, rows: NDArray[np.generic]) -> Any:
+def unflatten_observation(layout: ObservationLayout, rows: Array) -> Any:
     """Return the observation that `rows` hold, as a tree of the space's own form.
 
     Leaves are views of `rows` and change with them. Rows `[..., *shape]` give leaves
@@ -86,11 +83,7 @@ def unflatten_observation(layout: ObservationLayout, rows: NDArray[np.generic]) 
 
 
 def _node_writer(
-    layout: ObservationLayout,
-    space: Space,
-    path: Path,
-    leaves: Iterator[Leaf],
-    row: NDArray[np.generic],
+    layout: ObservationLayout, space: Space, path: Path, leaves: Iterator[Leaf], row: Array
 ) -> Callable[[Any], None]:
     """Return a function that writes a value of `space`, whose leaves are next in `leaves`."""
     if not is_structured(space):
@@ -155,7 +148,7 @@ def _leaf_writer(leaf: Leaf, part: NDArray[np.number]) -> Callable[[Any], None]:
 class ObservationChecks:
     """Finds values that are not finite, or outside of their Box, in all rows of a vector env."""
 
-    def __init__(self, space: Space, rows: NDArray[np.generic]) -> None:
+    def __init__(self, space: Space, rows: Array) -> None:
         layout = observation_layout(space)
         parts = [(leaf, layout.view(rows, leaf)) for leaf in layout.leaves]
         self._floats = [(leaf, part) for leaf, part in parts if leaf.dtype.kind == "f"]

@@ -7,9 +7,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from pufferlib.spaces.trees import Space, children_of
+from pufferlib.spaces.trees import Array, Space, children_of
 
 _MAX_NUMBERS = 1 << 24  # of a space that comes from a file
 _MAX_BOUNDS = 1 << 16  # different bounds of a Box that is written to one
@@ -36,7 +35,7 @@ def space_to_json(space: Space) -> Any:
     return {"box": list(space.shape), "low": low, "high": high, "dtype": str(space.dtype)}
 
 
-def _few_numbers(bounds: NDArray[np.generic]) -> Any:
+def _few_numbers(bounds: Array) -> Any:
     """Return one number where all are equal, else a list; None where that would be too long."""
     if bounds.size and (bounds == bounds.flat[0]).all():
         return bounds.flat[0].item()

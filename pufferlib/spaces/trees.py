@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import gymnasium
+import numpy as np
+from numpy.typing import NDArray
 
 from pufferlib.errors import EnvError, UsageError
 
 Space: TypeAlias = gymnasium.Space[Any]
+Array: TypeAlias = NDArray[np.generic]  # where only a space knows the dtype
 Path: TypeAlias = tuple[str | int, ...]
 Noun: TypeAlias = Literal["observation", "action"]
 

@@ -127,9 +127,7 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
     values, had_rollout = values_of(run), run.state.has_rollout
     most = _most_bytes(run, before)
     saved = checkpoint.load(
-        path,
-        None if weights_only else most,
-        lambda forms: _check_forms(run, forms, weights_only),
+        path, None if weights_only else most, lambda forms: _check_forms(run, forms, weights_only)
     )
     try:
         if weights_only:

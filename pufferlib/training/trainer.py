@@ -525,7 +525,7 @@ def _device(name: str, world: World) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):  # each kind has its own way
         raise UsageError(
-            f"`device` must be present, but {name!r} is not. Try device='cpu'."
+            f"`device` must be available, but {name!r} is not. Try device='cpu'."
         ) from None
     return device
 

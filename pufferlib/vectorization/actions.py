@@ -13,6 +13,7 @@ from pufferlib.env import AgentId, AgentIds
 from pufferlib.errors import UsageError, unknown_name
 from pufferlib.spaces import (
     ActionLayout,
+    Array,
     action_batch_shape,
     flatten_action,
     rows_from_values,
@@ -32,7 +33,7 @@ class Slots(NamedTuple):
         return len(self.masks) // self.agents_per_env
 
 
-def action_rows(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
+def action_rows(layout: ActionLayout, actions: Any, slots: Slots) -> Array:
     """Return `actions` as rows `[slots, *layout.shape]`; a UsageError says what does not fit.
 
     They may be an array of numbers of the space `[slots, *shape]`, `[envs, agents, *shape]` or
@@ -76,9 +77,7 @@ def _has_agents(layout: ActionLayout, actions: Any, slots: Slots) -> bool:
     return not _is_value(layout, actions)
 
 
-def _rows_by_agent(
-    layout: ActionLayout, actions: Mapping[AgentId, Any], slots: Slots
-) -> NDArray[np.generic]:
+def _rows_by_agent(layout: ActionLayout, actions: Mapping[AgentId, Any], slots: Slots) -> Array:
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
     for agent, id in enumerate(_known_agents(actions, slots)):
         if id not in actions:
@@ -88,7 +87,7 @@ def _rows_by_agent(
     return rows
 
 
-def _rows_by_env(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
+def _rows_by_env(layout: ActionLayout, actions: Any, slots: Slots) -> Array:
     """Return rows from one {agent_id: value} for each env; agents that have left may be missing."""
     _check_count(actions, slots.num_envs, "a dict for each env")
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
@@ -118,7 +117,7 @@ def _known_agents(actions: Mapping[AgentId, Any], slots: Slots) -> tuple[AgentId
 
 def _rows_of_tree(
     layout: ActionLayout, actions: Any, batch: tuple[int, ...], slots: Slots
-) -> NDArray[np.generic]:
+) -> Array:
     """Return rows from a value of a structured space, or from one whose leaves are batches."""
     count = len(slots.masks)
     if batch not in ((), (count,), (slots.num_envs, slots.agents_per_env)):
@@ -133,7 +132,7 @@ def _rows_of_tree(
     return np.repeat(rows[np.newaxis], count, 0)
 
 
-def _rows_of_values(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
+def _rows_of_values(layout: ActionLayout, actions: Any, slots: Slots) -> Array:
     _check_count(actions, len(slots.masks), "an action for each slot")
     rows = np.zeros((len(slots.masks), *layout.shape), layout.dtype)
     for row, value in zip(rows, actions, strict=True):
@@ -146,7 +145,7 @@ def _check_count(actions: Any, wanted: int, noun: str) -> None:
         raise UsageError(f"`actions` must be a list of {wanted} ({noun}), but got {len(actions)}.")
 
 
-def _rows_of_array(layout: ActionLayout, actions: Any, slots: Slots) -> NDArray[np.generic]:
+def _rows_of_array(layout: ActionLayout, actions: Any, slots: Slots) -> Array:
     try:
         values = np.asarray(actions)
     except Exception as error:  # rows of different lengths; a tensor with a gradient, or on GPU

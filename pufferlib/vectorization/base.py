@@ -21,7 +21,7 @@ from pufferlib.closing import Closing
 from pufferlib.env import AgentId, AgentIds, space_of
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, Infos
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import ObservationLayout, Space, action_layout, observation_layout
+from pufferlib.spaces import Array, ObservationLayout, Space, action_layout, observation_layout
 from pufferlib.vectorization.actions import Slots, action_rows
 from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.results import (
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     """Slots handed over by one `recv`. Arrays are views, valid until the next `send`."""
 
     slots: slice | NDArray[np.int64]
-    observations: NDArray[np.generic]
+    observations: Array
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
@@ -100,11 +100,11 @@ class VectorEnv(Closing):
     agent_cycle: int = 0  # slot n is agent n % agent_cycle of its env; 0: `agents_per_env`
     envs: Sequence[Any] = ()  # where they are in this process
     action_masks: NDArray[np.bool_] | None = None  # [slots, choices]
-    observations: NDArray[np.generic]
+    observations: Array
     rewards: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
-    final_observations: NDArray[np.generic]
+    final_observations: Array
 
     _owns_rows: bool = False  # `reset` and `step` set the rows themselves, truncations included
     _has_halves: bool = False  # `send` and `recv` are `_give` and `_take`, without `step`
@@ -173,7 +173,7 @@ class VectorEnv(Closing):
             space = space(env.possible_agents[0])
         if space is None:
             raise UsageError(
-                f"`{noun}_space` must be known, but {type(self).__name__} has none. "
+                f"`{noun}_space` must be set, but {type(self).__name__} has none. "
                 f"Try `self.{noun}_space = ...` in its __init__."
             )
         return space  # type: ignore[no-any-return]
@@ -186,7 +186,7 @@ class VectorEnv(Closing):
         """Slots in all: envs x agents, surplus envs included."""
         if not self.num_envs:
             raise UsageError(
-                f"`num_envs` must be known, but {type(self).__name__} has none. "
+                f"`num_envs` must be set, but {type(self).__name__} has none. "
                 "Try `self.num_envs = ...` in its __init__."
             )
         return (self.num_envs + self.surplus_envs) * self.agents_per_env
@@ -342,7 +342,7 @@ class VectorEnv(Closing):
             return actions
         return actions if isinstance(actions, Mapping) else self._by_agent(np.asarray(actions))
 
-    def _by_agent(self, rows: NDArray[np.generic]) -> Any:
+    def _by_agent(self, rows: Array) -> Any:
         """Return rows as {agent_id: rows of that agent}, views, where the envs use agent ids."""
         if self.agent_ids is None:
             return rows
@@ -373,11 +373,11 @@ class VectorEnv(Closing):
         self._tracker.step(self.rewards, ended, self._acting)
         return self._batch_of(infos)
 
-    def _observation_rows(self, observations: Any) -> NDArray[np.generic]:
+    def _observation_rows(self, observations: Any) -> Array:
         layout = self._observation_layout
         return result_rows(self, "observations", observations, layout.dtype, layout.shape)
 
-    def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
+    def _final_rows(self, inner: VectorEnv, before: Array) -> Array:
         """Return the last observations of episodes: the inner ones, unless those returned differ.
 
         Then they are the last ones returned before the end.
@@ -515,7 +515,7 @@ class BufferedVectorEnv(VectorEnv):
         given = self._take_seed(seed)
         return native.fresh_seed() >> (32 if is_python else 0) if given is None else given
 
-    def _rows(self, actions: Any, slots: slice | None = None) -> NDArray[np.generic]:
+    def _rows(self, actions: Any, slots: slice | None = None) -> Array:
         """Return `actions`, in any form of `action_rows`, as rows for `slots`.
 
         By default for those handed over last. The result may be the very array given.
@@ -559,9 +559,9 @@ class WrappedVectorEnv(VectorEnv):
         result: StepResult = self._wrapper.step(actions)
         return result
 
-    def _final_rows(self, inner: VectorEnv, before: NDArray[np.generic]) -> NDArray[np.generic]:
+    def _final_rows(self, inner: VectorEnv, before: Array) -> Array:
         if "final_observations" in vars(self._wrapper):
-            rows: NDArray[np.generic] = self._wrapper.final_observations
+            rows: Array = self._wrapper.final_observations
             return rows
         return super()._final_rows(inner, before)
 

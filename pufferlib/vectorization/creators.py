@@ -44,9 +44,7 @@ def can_run(env_creator: EnvCreator) -> bool:
 
 
 def pickled(
-    env_creator: EnvCreator,
-    where: str = "process",
-    else_try: str = ", or start_method='fork'",
+    env_creator: EnvCreator, where: str = "process", else_try: str = ", or start_method='fork'"
 ) -> bytes:
     """Return the creator as bytes; what lies in modules that a worker cannot import, by value."""
     modules = [module for module in _modules_of(env_creator) if not _is_importable(module)]
@@ -56,7 +54,7 @@ def pickled(
         data: bytes = cloudpickle.dumps(env_creator)
     except Exception as error:
         raise UsageError(
-            f"`env_creator` must be able to go to another {where}, but cannot be pickled: "
+            f"`env_creator` must be picklable to reach another {where}, but is not: "
             f"{' '.join(str(error).split())}. Try creating what it holds inside of it{else_try}."
         ) from error
     finally:
@@ -71,7 +69,7 @@ def unpickled(data: bytes) -> EnvCreator:
         creator: EnvCreator = cloudpickle.loads(data)
     except Exception as error:
         raise EnvError(
-            f"`env_creator` must be something a worker can import, but {error_line(error)}"
+            f"`env_creator` must be importable in a worker, but {error_line(error)}"
         ) from error
     return creator
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pufferlib.emulation import undisturbed
 from pufferlib.native import NativeCreator
-from pufferlib.spaces import ActionLayout, action_layout, action_values
+from pufferlib.spaces import ActionLayout, Array, action_layout, action_values
 from pufferlib.vectorization.base import VectorEnv
 from pufferlib.vectorization.creators import EnvCreator, copied
 from pufferlib.vectorization.multiprocessing import Multiprocessing
@@ -193,14 +193,14 @@ def _voluntary_switches() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
-def random_actions(vecenv: VectorEnv, count: int) -> list[NDArray[np.generic]]:
+def random_actions(vecenv: VectorEnv, count: int) -> list[Array]:
     """Draw actions for every slot, as `step` takes them, `count` times; always the same ones."""
     layout, rng = action_layout(vecenv.action_space), np.random.default_rng(0)
     drawn = (random_rows(layout, vecenv.num_agents, rng) for _ in range(count))
     return [action_values(layout, rows) for rows in drawn]
 
 
-def legal_actions(vecenv: VectorEnv, rng: np.random.Generator) -> NDArray[np.generic]:
+def legal_actions(vecenv: VectorEnv, rng: np.random.Generator) -> Array:
     """Draw actions for every slot that its action masks allow now, as `step` takes them."""
     layout = action_layout(vecenv.action_space)
     return action_values(layout, random_rows(layout, vecenv.num_agents, rng, vecenv.action_masks))
@@ -211,7 +211,7 @@ def random_rows(
     num_slots: int,
     rng: np.random.Generator,
     masks: NDArray[np.bool_] | None = None,
-) -> NDArray[np.generic]:
+) -> Array:
     """Draw an action for each slot that `masks` allow; unbounded numbers stay within +-1000."""
     rows = np.empty((num_slots, *layout.shape), layout.dtype)
     indices, reals = layout.split(rows)

@@ -25,8 +25,7 @@ from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
 from pufferlib.vectorization.processes.shared_memory import SharedRows
 from pufferlib.vectorization.processes.worker import ENDED, INTERRUPTED, TURN, Binding
 from pufferlib.vectorization.processes.worker_group import Clock, WorkerGroup
-from pufferlib.vectorization.service import TurnReport
-from pufferlib.vectorization.shard import EnvDescription
+from pufferlib.vectorization.shard import EnvDescription, TurnReport
 from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv, warn
 

@@ -21,24 +21,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.errors import (
-    EnvError,
-    PufferError,
-    UsageError,
-    WorkerError,
-    error_line,
-    imported,
-)
+from pufferlib.errors import EnvError, PufferError, UsageError, WorkerError, error_line, imported
 from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
-from pufferlib.vectorization.failures import (
-    Failure,
-    LostWorkerError,
-    OnLost,
-    failure_of,
-    rebuilt,
-)
-from pufferlib.vectorization.service import ShardService, TurnReport
-from pufferlib.vectorization.shard import EnvDescription, Shard
+from pufferlib.vectorization.failures import Failure, LostWorkerError, OnLost, failure_of, rebuilt
+from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, TurnReport
 from pufferlib.vectorization.sizes import check_options, unit_ranges
 from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv
 
@@ -201,7 +187,7 @@ class Ray(WorkerVectorEnv):
             answer: Answer | Failure = self._ray.get(ref, timeout=self._timeout)
         except errors.RayTaskError as error:  # the answer, or what was asked, cannot be pickled
             raise EnvError(
-                f"{label}, `{_spelled(call)}`: what it answers must be able to leave its worker, "
+                f"{label}, `{_spelled(call)}`: the result must be picklable, "
                 f"but {error_line(error.cause)}"
             ) from error
         except errors.GetTimeoutError:

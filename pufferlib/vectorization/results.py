@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pufferlib.env import AgentId
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import MisfitError, cast
+from pufferlib.spaces import Array, MisfitError, cast
 
 if TYPE_CHECKING:
     from pufferlib.vectorization.base import VectorEnv
@@ -41,9 +41,7 @@ def result_rows(
         raise EnvError(f"`{field}` of {type(env).__name__} {error}") from None
 
 
-def _rows_of_agents(
-    env: VectorEnv, field: str, value: Mapping[AgentId, Any]
-) -> NDArray[np.generic]:
+def _rows_of_agents(env: VectorEnv, field: str, value: Mapping[AgentId, Any]) -> Array:
     """Return {agent_id: rows} as rows of all slots.
 
     Where they are views of the observations of the env that `env` steps, the result is those.
@@ -62,8 +60,8 @@ def _rows_of_agents(
 
 
 def truncations_in(
-    observations: NDArray[np.generic], ended: NDArray[np.bool_], infos: list[Any]
-) -> tuple[NDArray[np.bool_], NDArray[np.generic]]:
+    observations: Array, ended: NDArray[np.bool_], infos: list[Any]
+) -> tuple[NDArray[np.bool_], Array]:
     """Return the truncations that the infos mark, and the final observations of those slots."""
     truncations, final = np.zeros_like(ended), observations
     for slot, info in enumerate(infos):

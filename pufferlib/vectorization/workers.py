@@ -25,8 +25,7 @@ from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, StepResult
 from pufferlib.vectorization.failures import LostWorkerError, OnLost
-from pufferlib.vectorization.service import TurnReport
-from pufferlib.vectorization.shard import EnvDescription, check_agent_ids
+from pufferlib.vectorization.shard import EnvDescription, TurnReport, check_agent_ids
 from pufferlib.vectorization.sizes import Partition
 
 DEFAULT_TIMEOUT = 120.0

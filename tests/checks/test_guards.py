@@ -10,7 +10,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from pufferlib.buffers import allocate
-from pufferlib.checks.guards import Guards
+from pufferlib.checks.play import Guards
 
 SPACES = (Box(-1, 1, (3,), np.float32), Discrete(4))
 

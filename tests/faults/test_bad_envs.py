@@ -78,7 +78,7 @@ def test_the_index_is_that_of_the_env_in_the_whole_vector() -> None:
                 vecenv.step(actions)
 
 
-def test_of_several_that_break_the_first_is_told() -> None:
+def test_of_several_that_break_the_first_is_reported() -> None:
     class Odd(Faulty):
         def step(self, action: Any) -> Any:
             time.sleep(0.05 * action)  # worker 0 is the last to be done
@@ -113,7 +113,7 @@ def test_nan_that_came_in_as_an_action_is_not_the_fault_of_the_env_alone() -> No
                 vecenv.step([[0.0], [np.nan]])
 
 
-def test_an_error_that_cannot_be_printed_is_still_told() -> None:
+def test_an_error_that_cannot_be_printed_is_still_reported() -> None:
     class SpeechlessError(Exception):
         def __str__(self) -> str:
             raise AttributeError("code")
@@ -128,7 +128,7 @@ def test_an_error_that_cannot_be_printed_is_still_told() -> None:
             vecenv.step(0)
 
 
-def test_render_and_close_that_raise_are_told() -> None:
+def test_render_and_close_that_raise_are_reported() -> None:
     class Falling(Gym):
         render_mode = "rgb_array"
 

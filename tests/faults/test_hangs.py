@@ -161,7 +161,7 @@ def test_a_policy_that_thinks_for_long_is_no_hang() -> None:
             vecenv.recv()
 
 
-def test_without_a_timeout_nobody_is_ended() -> None:
+def test_without_a_timeout_no_worker_is_ended() -> None:
     class Patient(Faulty):
         def step(self, action: Any) -> Any:
             time.sleep(1.2)  # longer than any look

@@ -99,7 +99,7 @@ def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyP
         vecenv.step(NOTHING)
 
 
-def test_a_hard_limit_is_told_with_the_numbers() -> None:
+def test_a_hard_limit_is_reported_with_the_numbers() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(tests=str(RIGS))],
         capture_output=True,
@@ -212,7 +212,7 @@ class Large(Faulty):
         return np.zeros(262_144, np.float32)
 
 
-def test_too_little_memory_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "pufferlib.vectorization.processes.shared_memory.available_memory",
         lambda: 20e6,
@@ -228,7 +228,7 @@ def test_too_little_memory_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch)
         vecenv.reset(seed=0)
 
 
-def test_a_full_memory_is_told_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_is_reported_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, offset: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -270,7 +270,7 @@ def test_the_limit_of_the_control_group_counts_without_its_file_cache(groups: Pa
         ),
     ],
 )
-def test_sizes_that_cannot_fit_are_told_before_work(
+def test_sizes_that_cannot_fit_are_reported_before_work(
     words: list[str], what: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--vec.num-envs=8", "--vec.num-workers=1", f"--train.run-dir={tmp_path}"]
@@ -285,7 +285,7 @@ def test_sizes_that_cannot_fit_are_told_before_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_batch_beyond_what_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_beyond_what_is_left_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pufferlib.system.available_memory", lambda: 1e6)
     with pufferlib.make("cartpole", num_envs=8, num_workers=1) as env:
         # 4 floats of observation, an action of 4 or 8 bytes and 20 bytes: 40 to 44 a step
@@ -295,7 +295,7 @@ def test_a_batch_beyond_what_is_left_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("recurrent", ["none", "lstm", "gru", "mingru", "transformer"])
-def test_the_size_of_a_large_policy_is_told_by_small_ones(recurrent: str) -> None:
+def test_the_size_of_a_large_policy_is_reported_by_small_ones(recurrent: str) -> None:
     with pufferlib.make("squared", num_envs=1, num_workers=1) as env:
 
         def count_bytes(hidden_size: int) -> int:

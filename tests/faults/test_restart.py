@@ -55,7 +55,7 @@ def lose(vecenv: Multiprocessing, worker: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["in a step", "between two calls"])
-def test_envs_of_a_lost_worker_are_cut_and_begin_anew(moment: str) -> None:
+def test_envs_of_a_lost_worker_are_cut_and_start_new_episodes(moment: str) -> None:
     with (
         Multiprocessing(lambda: Faulty(kill), 4, 2, restart=1, **FORK) as vecenv,
         Serial(Faulty, 4) as serial,

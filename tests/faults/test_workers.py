@@ -114,7 +114,7 @@ def test_a_death_is_named_for_every_start_method(method: Any) -> None:
 
 
 @pytest.mark.parametrize("call", ["step", "send", "recv", "reset", "snapshot", "render", "close"])
-def test_a_death_between_two_calls_is_told_by_the_next(call: str) -> None:
+def test_a_death_between_two_calls_is_reported_by_the_next(call: str) -> None:
     vecenv = Multiprocessing(lambda: NativeEnv("cartpole"), 4, 2, **FORK)
     vecenv.reset(seed=0)
     vecenv.recv()
@@ -148,7 +148,7 @@ class Long(Faulty):
         return super().step(action)
 
 
-def test_nobody_waits_for_the_others_to_finish_first() -> None:
+def test_no_error_waits_for_the_others_to_finish_first() -> None:
     vecenv = Multiprocessing(lambda: Long(kill), 2, 2, **FORK)
     vecenv.reset(seed=0)
     error, seconds = error_of(lambda: vecenv.step([NOTHING, NOW]))
@@ -176,7 +176,7 @@ def test_a_dead_worker_is_noticed_while_others_do_its_work() -> None:
     assert is_within(seconds, LIMIT)
 
 
-def test_a_death_in_the_middle_of_a_message_is_told() -> None:
+def test_a_death_in_the_middle_of_a_message_is_reported() -> None:
     class Verbose(Faulty):
         def step(self, action: Any) -> Any:
             *rest, _ = super().step(NOTHING)
@@ -192,7 +192,7 @@ def test_a_death_in_the_middle_of_a_message_is_told() -> None:
     assert error.signal == "SIGKILL"
 
 
-def test_the_death_of_the_launcher_is_told_too() -> None:
+def test_the_death_of_the_launcher_is_reported_too() -> None:
     known = children()
     vecenv = Multiprocessing(Faulty, 4, 2, **FORK)
     vecenv.reset(seed=0)
@@ -205,7 +205,7 @@ def test_the_death_of_the_launcher_is_told_too() -> None:
     assert is_within(seconds, LIMIT)
 
 
-def test_a_worker_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> int:
         raise OSError(11, "Resource temporarily unavailable")
 
@@ -248,7 +248,7 @@ def test_what_other_workers_have_started_goes_on(simulator: str) -> None:
         assert all(map(psutil.pid_exists, kept))
 
 
-def test_a_stderr_that_nobody_reads_holds_nothing_up() -> None:
+def test_an_unread_stderr_holds_nothing_up() -> None:
     """A full pipe stops whoever writes to it, but neither the launcher nor the news of a death."""
     reading, writing = os.pipe()
     kept = os.dup(2)

@@ -107,7 +107,7 @@ def test_only_boxes_of_floats_are_touched(others: dict[str, Any]) -> None:
 
 
 def test_without_floats_there_is_nothing_to_normalise() -> None:
-    with pytest.raises(UsageError, match=r"`norm_obs` must find a Box of floats.*Discrete\(3\)"):
+    with pytest.raises(UsageError, match=r"`norm_obs` needs a Box of floats.*Discrete\(3\)"):
         ObservationNorm(observation_layout(Discrete(3)))
 
 

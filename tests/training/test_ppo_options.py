@@ -449,7 +449,7 @@ def test_predict_never_chooses_what_is_masked(deterministic: bool) -> None:
             assert (actions == np.arange(len(masks)) % 7).all()
 
 
-def test_predict_is_deterministic_unless_told_otherwise() -> None:
+def test_predict_is_deterministic_by_default() -> None:
     vecenv = cartpole(64)
     trainer = small(vecenv, batch_size=1024)
     first, _ = trainer.predict(vecenv.observations)

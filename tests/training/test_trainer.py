@@ -241,17 +241,17 @@ def test_an_unknown_keyword_offers_the_nearest() -> None:
         ),
     ],
 )
-def test_a_bad_setting_is_told_in_one_line(settings: dict[str, Any], said: str) -> None:
+def test_a_bad_setting_is_reported_in_one_line(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         PuffeRL(cartpole(), dashboard="off", **settings)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_told_in_one_line() -> None:
+def test_a_gpu_that_is_not_there_is_reported_in_one_line() -> None:
     with pytest.raises(UsageError) as caught:
         PuffeRL(cartpole(), device="cuda")
-    assert str(caught.value) == "`device` must be present, but 'cuda' is not. Try device='cpu'."
+    assert str(caught.value) == "`device` must be available, but 'cuda' is not. Try device='cpu'."
 
 
 def test_an_env_that_is_no_vector_is_answered_with_emulate() -> None:
@@ -260,7 +260,7 @@ def test_an_env_that_is_no_vector_is_answered_with_emulate() -> None:
 
 
 @pytest.mark.parametrize("env", [None, 3, "cartpole", nn.Linear(1, 1)])
-def test_what_is_no_vector_env_is_told_in_one_line(env: Any) -> None:
+def test_what_is_no_vector_env_is_reported_in_one_line(env: Any) -> None:
     with pytest.raises(
         UsageError, match=r"`env` must be a VectorEnv, but got .*Try `pufferlib.make"
     ):
@@ -278,13 +278,13 @@ def test_what_is_no_vector_env_is_told_in_one_line(env: Any) -> None:
         ),
     ],
 )
-def test_what_cannot_be_trained_is_told_in_one_line(policy: Any, said: str) -> None:
+def test_what_cannot_be_trained_is_reported_in_one_line(policy: Any, said: str) -> None:
     with pytest.raises(UsageError, match=f"`policy` {said}") as caught:
         small(cartpole(), policy)
     assert "\n" not in str(caught.value)
 
 
-def test_a_policy_that_lets_no_gradient_through_is_told() -> None:
+def test_a_policy_that_lets_no_gradient_through_is_reported() -> None:
     class Detached(TenTimes):
         def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
             logits, values = super().forward(observations)
@@ -297,7 +297,7 @@ def test_a_policy_that_lets_no_gradient_through_is_told() -> None:
 
 
 @pytest.mark.parametrize("logger", ["wandb", pufferlib.NoLogger, [None], 3])
-def test_what_is_no_logger_is_told_before_the_run(logger: Any) -> None:
+def test_what_is_no_logger_is_reported_before_the_run(logger: Any) -> None:
     with pytest.raises(UsageError, match="`logger` must have `log"):
         small(cartpole(), logger=logger)
 
@@ -306,10 +306,10 @@ def test_a_device_may_be_torchs_own() -> None:
     assert small(cartpole(), device=torch.device("cpu")).device.type == "cpu"
 
 
-def test_a_device_that_torch_has_no_part_for_is_told() -> None:
+def test_a_device_that_torch_has_no_part_for_is_reported() -> None:
     if torch.backends.mps.is_available():
         pytest.skip("it has")
-    with pytest.raises(UsageError, match="`device` must be present, but 'mps' is not"):
+    with pytest.raises(UsageError, match="`device` must be available, but 'mps' is not"):
         small(cartpole(), device="mps")
 
 
@@ -346,7 +346,7 @@ def test_a_policy_plays_in_eval_mode_and_learns_in_train_mode(num_envs: int) -> 
     assert policy.training
 
 
-def test_a_policy_without_parameters_is_told() -> None:
+def test_a_policy_without_parameters_is_reported() -> None:
     with pytest.raises(UsageError, match="`policy` must have parameters that require gradients"):
         PuffeRL(cartpole(), nn.Identity(), dashboard="off")
 
@@ -360,7 +360,7 @@ def test_a_policy_without_parameters_is_told() -> None:
         (7, {"num_steps": 100}, 2100),  # 3 stretches of 100 steps
     ],
 )
-def test_a_batch_size_that_nobody_chose_fits_the_slots(
+def test_an_unset_batch_size_is_adjusted_to_the_slots(
     slots: int, settings: dict[str, Any], batch_size: int
 ) -> None:
     trainer = PuffeRL(cartpole(slots), dashboard="off", **settings)

@@ -126,7 +126,7 @@ def test_spaces_may_come_from_a_list_of_envs() -> None:
     assert Listed().single_action_space == Discrete(2)
 
 
-def test_a_truncation_is_told_by_its_info() -> None:
+def test_a_truncation_is_read_from_its_info() -> None:
     class Cut(Mine):
         def step(self, actions: Any) -> Any:
             observations, rewards, _, _ = super().step(actions)
@@ -171,7 +171,7 @@ def test_a_held_seed_reaches_a_subclass_that_takes_one() -> None:
         (2, True, r"`dones` of Broken must be of shape \(2,\), but got shape \(\)"),
     ],
 )
-def test_rows_that_do_not_fit_are_told_in_one_line(field: int, value: Any, said: str) -> None:
+def test_rows_that_do_not_fit_are_reported_in_one_line(field: int, value: Any, said: str) -> None:
     class Broken(Mine):
         def step(self, actions: Any) -> Any:
             result = list(super().step(actions))
@@ -185,7 +185,7 @@ def test_rows_that_do_not_fit_are_told_in_one_line(field: int, value: Any, said:
     assert "\n" not in str(caught.value)
 
 
-def test_a_step_of_five_parts_is_told() -> None:
+def test_a_step_of_five_parts_is_reported() -> None:
     class Five(Mine):
         def step(self, actions: Any) -> Any:
             return (*super().step(actions), {})
@@ -210,7 +210,7 @@ def test_what_a_subclass_forgot_is_named(missing: str) -> None:
     vecenv = Mine()
     vars(vecenv).pop(missing, None)
     vars(vecenv).pop(f"_{missing}", None)
-    with pytest.raises(UsageError, match=f"`{missing}` must be known, but Mine has none"):
+    with pytest.raises(UsageError, match=f"`{missing}` must be set, but Mine has none"):
         pufferlib.PuffeRL(vecenv, dashboard="off")
 
 
@@ -359,7 +359,7 @@ def test_a_failed_send_can_be_repeated(create: Any) -> None:
 
 @every_backend
 @pytest.mark.parametrize("seed", [-1, 1.5, "3", True])
-def test_a_bad_seed_is_told_where_it_is_given(create: Any, seed: Any) -> None:
+def test_a_bad_seed_is_reported_where_it_is_given(create: Any, seed: Any) -> None:
     with pytest.raises(UsageError, match="`seed` must be a whole number >= 0"):
         create().seed(seed)
 
@@ -735,7 +735,9 @@ def test_an_action_beyond_32_bits_does_not_wrap_around_into_a_legal_one() -> Non
         (Box(-1, 1, (2,)), np.zeros((3, 3)), r"but got \(3, 3\)"),
     ],
 )
-def test_actions_that_do_not_fit_are_told_in_one_line(space: Any, actions: Any, said: str) -> None:
+def test_actions_that_do_not_fit_are_reported_in_one_line(
+    space: Any, actions: Any, said: str
+) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         received(space, actions)
     assert "\n" not in str(caught.value)

@@ -205,7 +205,7 @@ FAULTS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the arithmetic that makes the faults
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_are_told_in_the_words_of_python(name: str) -> None:
+def test_faults_are_reported_as_in_python(name: str) -> None:
     reported = []
     for in_c in (True, False):
         vecenv = vector(lambda: Late(FAULTS[name]), in_c)

@@ -74,7 +74,7 @@ def test_a_step_is_measured_without_its_resets() -> None:
     assert found.wait_share == 0
 
 
-def test_time_that_an_env_waits_is_told_from_time_that_it_computes() -> None:
+def test_time_that_an_env_waits_is_not_counted_as_computing() -> None:
     found = measure_env(lambda: Env(sleep=2e-3), seconds=0.2)
 
     assert found.wait_share > 0.5

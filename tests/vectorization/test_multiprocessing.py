@@ -594,7 +594,7 @@ def test_a_mix_in_sees_the_steps_of_an_asynchronous_vector() -> None:
         assert vecenv.count == 5
 
 
-def test_a_reset_begins_anew_while_envs_step() -> None:
+def test_a_reset_starts_new_episodes_while_envs_step() -> None:
     with Multiprocessing(Walk, 2, 2, mode="async", surplus_envs=2, **FORK) as vecenv:
         first, _, _ = async_paths(vecenv, 10)
         again, _, _ = async_paths(vecenv, 10)
@@ -674,15 +674,17 @@ def test_creators_may_close_over_anything_that_can_be_pickled() -> None:
         vecenv.reset(seed=0)
 
 
-def test_a_creator_that_cannot_leave_is_told_so() -> None:
+def test_a_creator_that_cannot_be_pickled_is_an_error() -> None:
     lock = threading.Lock()
-    with pytest.raises(UsageError, match=r"`env_creator` must be able to go to another process, "):
+    with pytest.raises(
+        UsageError, match=r"`env_creator` must be picklable to reach another process, "
+    ):
         Multiprocessing(lambda: (lock, Walk())[1], 2, 2)
     with Multiprocessing(lambda: (lock, Walk())[1], 2, 2, **FORK) as vecenv:  # as it advises
         vecenv.reset(seed=0)
 
 
-def test_a_creator_that_cannot_arrive_is_told_so(
+def test_a_creator_that_cannot_be_imported_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Shy:
@@ -691,7 +693,7 @@ def test_a_creator_that_cannot_arrive_is_told_so(
 
     shy = Shy()
     with pytest.raises(
-        EnvError, match=r"`env_creator` must be something a worker can import, but ModuleNotFound"
+        EnvError, match=r"`env_creator` must be importable in a worker, but ModuleNotFound"
     ):
         Multiprocessing(lambda: (shy, Walk())[1], 2, 2)
 
@@ -860,7 +862,9 @@ class Unreadable:
 def test_an_info_that_cannot_be_read_names_its_worker() -> None:
     with Multiprocessing(lambda: Speaking(Unreadable()), 4, 2, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        said = r"worker 1 \(envs 2 to 3\) gave something that cannot be read .*: ValueError"
+        said = (
+            r"worker 1 \(envs 2 to 3\) returned an object that cannot be unpickled .*: ValueError"
+        )
         with pytest.raises(EnvError, match=said):
             vecenv.step([0, 0, 1, 0])
         vecenv.reset(seed=0)
@@ -1074,7 +1078,7 @@ def test_surplus_envs_fill_whole_workers(
         ({"start_method": "thread"}, r"`start_method` must be one of forkserver, spawn, fork"),
     ],
 )
-def test_options_that_do_not_fit_are_told_with_numbers_that_do(
+def test_options_that_do_not_fit_are_reported_with_numbers_that_do(
     options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said) as caught:

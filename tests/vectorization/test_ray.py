@@ -303,7 +303,9 @@ def test_nothing_waits_for_the_slowest_unless_it_hangs(connected: None) -> None:
 
 def test_what_cannot_begin_says_why() -> None:
     lock = threading.Lock()
-    with pytest.raises(UsageError, match="`env_creator` must be able to go to another machine"):
+    with pytest.raises(
+        UsageError, match="`env_creator` must be picklable to reach another machine"
+    ):
         Ray(lambda: lock, 1, 1)
     with pytest.raises(UsageError, match="`mode` must be sync or async"):
         Ray(Fickle, 1, 1, mode="often")  # type: ignore[arg-type]

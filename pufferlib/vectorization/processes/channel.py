@@ -68,7 +68,7 @@ class Channel:
                 else:
                     self._socket.send(part)
         except (BrokenPipeError, ConnectionResetError):
-            raise EOFError("the other process is gone") from None
+            raise EOFError("the other process has exited") from None
 
     def receive(self) -> Any:
         """Wait for the next object."""
@@ -99,7 +99,7 @@ class Channel:
     def _whole(self, packet: bytes) -> bytes | None:
         """Return the message that this packet completes; else keep the packet and return None."""
         if not packet:
-            raise EOFError("the other process is gone")
+            raise EOFError("the other process has exited")
         number, place, count = _HEADER.unpack_from(packet)
         if count == 1:
             return packet[_HEADER.size :]

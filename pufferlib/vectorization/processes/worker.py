@@ -20,8 +20,7 @@ from pufferlib.vectorization.creators import EnvCreator, unpickled
 from pufferlib.vectorization.failures import failure_of
 from pufferlib.vectorization.processes.channel import Channel, pickled
 from pufferlib.vectorization.processes.shared_memory import SharedRows
-from pufferlib.vectorization.service import ShardService, TurnReport
-from pufferlib.vectorization.shard import EnvDescription, Shard
+from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, TurnReport
 
 # bits that a worker sets at the end of a turn: a report follows, an error follows, an episode ended
 REPORTED, RAISED, ENDED = 1, 2, 4

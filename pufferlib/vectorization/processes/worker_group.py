@@ -155,8 +155,8 @@ class WorkerGroup:
             return None
         except Exception as error:
             raise EnvError(
-                f"{self._partition.label(worker)} gave something that cannot be read in this "
-                f"process: {error_line(error)}"
+                f"{self._partition.label(worker)} returned an object that cannot be unpickled in "
+                f"this process: {error_line(error)}"
             ) from error
 
     def _gather(

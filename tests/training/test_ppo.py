@@ -179,6 +179,15 @@ def test_a_weight_counts_a_step_so_many_times(vf_clip_coef: float | None) -> Non
         assert (given[name].grad[32:] == 0).all()
 
 
+def test_weighted_advantages_have_a_weighted_mean_of_0_and_deviation_of_1() -> None:
+    # mean (3 * 0 + 1 * 4) / 4 = 1, variance (3 * 1 + 1 * 9) / 4 = 3; the last step is masked
+    advantages, weights = torch.tensor([0.0, 4.0, 9.0]), torch.tensor([3.0, 1.0, 5.0])
+    masks = torch.tensor([True, True, False])
+    normalised = normalise_advantages(advantages, masks, weights)
+
+    assert_close(normalised, torch.tensor([-1.0, 3.0, 0.0]) / 3**0.5)
+
+
 def test_a_minibatch_of_masked_steps_alone_has_zero_loss() -> None:
     losses = ppo_loss(**batch(), masks=torch.zeros(64, dtype=torch.bool))
 

@@ -343,39 +343,41 @@ class Aec(Emulated):
         self._reset_env(seed)
         self.masks[:] = True
         self._write_all("reset")
-        return self.observations, [self._info_of(id) for id in self._slot_of]
+        return self.observations, self._infos()
 
     def step(self, action: Any) -> tuple[Any, ...]:
         if action is not self.actions:
             self.actions[...] = action
         env = self.env
-        slot = self._slot_of.get(env.agent_selection)
+        selected = env.agent_selection
+        slot = self._slot_of.get(selected)
         if slot is None:
             wanted = f"an agent of {list(self._slot_of)}"
-            raise self.broken("step", must("agent_selection", wanted, env.agent_selection))
+            raise self.broken("step", must("agent_selection", wanted, selected))
         chosen = self._read[slot]()
         before = list(env.agents)
         self._call("step", env.step, chosen)
-        infos = [self._info_of(id) for id in self._slot_of]
+        infos = self._infos()
+        # wrappers pass each read of an attribute on to the next, so each is read once
+        rewards, terminations, truncations = env.rewards, env.terminations, env.truncations
+        has_ended = False
         for id in before:
-            self._write_outcome(id, infos)
-        self._remove_ended()
+            slot = self._slot_of[id]
+            self.rewards[slot] = self._reward(rewards.get(id, 0.0), slot)
+            is_terminal = self._flag("terminated", terminations.get(id, False), slot)
+            is_cut = self._flag("truncated", truncations.get(id, False), slot)
+            if is_terminal or is_cut:
+                has_ended = True
+                (self.terminals if is_terminal else self.truncations)[slot] = True
+                self._observe("step", slot, self._observation_of(id), final=True)
+                self._add_metrics(infos[slot])
+        if has_ended:
+            self._remove_ended()
         if env.agents:
             self._write_all("step")
         else:
             self.reset()
         return self.observations, self.rewards, self.terminals, self.truncations, infos
-
-    def _write_outcome(self, id: AgentId, infos: list[Info]) -> None:
-        """Write the reward and flags of one agent after an action."""
-        slot = self._slot_of[id]
-        self.rewards[slot] = self._reward(self.env.rewards.get(id, 0.0), slot)
-        is_terminal = self._flag("terminated", self.env.terminations.get(id, False), slot)
-        is_cut = self._flag("truncated", self.env.truncations.get(id, False), slot)
-        if is_terminal or is_cut:
-            (self.terminals if is_terminal else self.truncations)[slot] = True
-            self._observe("step", slot, self._observation_of(id), final=True)
-            self._add_metrics(infos[slot])
 
     def _remove_ended(self) -> None:
         """Step ended agents with None, as AEC demands, until a live agent is selected."""
@@ -387,7 +389,7 @@ class Aec(Emulated):
 
     def _write_all(self, method: str) -> None:
         """Write every agent's observation and action mask before the next action."""
-        present = set(self.env.agents)
+        present, selected = set(self.env.agents), self.env.agent_selection
         for id, slot in self._slot_of.items():
             if id not in present:
                 self.masks[slot] = False
@@ -396,7 +398,7 @@ class Aec(Emulated):
                 continue
             observation = self._observation_of(id)
             self._observe(method, slot, observation)
-            if id != self.env.agent_selection:
+            if id != selected:
                 self._wait(slot)
             elif self._masks_from == "selection":  # the env has no masks: all is allowed
                 assert self.action_masks is not None
@@ -409,3 +411,7 @@ class Aec(Emulated):
 
     def _info_of(self, id: AgentId) -> Info:
         return self._info("step", self.env.infos.get(id, {}), self._slot_of[id])
+
+    def _infos(self) -> list[Info]:
+        given = self.env.infos
+        return [self._info("step", given.get(id, {}), slot) for id, slot in self._slot_of.items()]

@@ -32,6 +32,8 @@ _OWN = {"num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_
 _INTERNAL = {"base_path", "max_num_players", "thread_affinity_offset", "task", "env_name"}
 _RENDER_PARAMS = {"render", "enable_render"}  # tasks with these draw in every step, or not at all
 
+_NO_INFOS = ("env_id", "elapsed_step")  # what a pool answers for itself
+
 Pool: TypeAlias = Any  # an env of `envpool.make_gymnasium`
 MakePool: TypeAlias = Callable[[Sequence[int]], Pool]  # from the seed of each env
 
@@ -133,11 +135,13 @@ class PoolSimulator(Simulator):
         self._make_pool, self._sizes = make_pool, sizes
         self._masks_resets = sizes.is_async or has_slow_resets
         self._pool: Pool = None
+        self._calls: DirectCalls | None = None
 
     def reset(self, seeds: NDArray[np.int64] | None) -> Outcome:
         if seeds is not None:
-            self._pool = None  # its threads end before those of the next pool begin
+            self.close()  # its threads end before those of the next pool begin
             self._pool = self._make_pool((seeds & 0x7FFFFFFF).tolist())  # seeds are int32
+            self._calls = DirectCalls.of(self._pool)
         if self._sizes.is_async:
             self._pool.async_reset()
             return self._outcome(*self._pool.recv())
@@ -147,10 +151,11 @@ class PoolSimulator(Simulator):
         return self._outcome(observations, rewards, flags, flags, info)
 
     def send(self, actions: Any, slots: NDArray[np.int64] | None) -> None:
-        self._pool.send(actions, None if slots is None else slots.astype(np.int32))
+        envs = None if slots is None else slots.astype(np.int32)
+        (self._pool if self._calls is None else self._calls).send(actions, envs)
 
     def recv(self) -> Outcome:
-        outcome = self._outcome(*self._pool.recv())
+        outcome = self._outcome(*(self._pool if self._calls is None else self._calls).recv())
         ended = np.flatnonzero(outcome.terminals | outcome.truncations)
         if not len(ended):
             return outcome
@@ -180,9 +185,7 @@ class PoolSimulator(Simulator):
         infos = {
             name: values
             for name, values in info.items()
-            if name not in ("env_id", "elapsed_step")
-            and isinstance(values, np.ndarray)
-            and values.ndim == 1
+            if type(values) is np.ndarray and values.ndim == 1 and name not in _NO_INFOS
         }
         return Outcome(
             observations,
@@ -207,7 +210,49 @@ class PoolSimulator(Simulator):
         return picture
 
     def close(self) -> None:
-        self._pool = None  # its destructor ends the threads
+        self._pool = self._calls = None  # its destructor ends the threads
+
+
+class DirectCalls:
+    """`send` and `recv` of a pool with one array of observations and one of actions.
+
+    EnvPool's own take a tree of arrays apart and read all settings in each step, in Python, while
+    no env steps: 0.09 ms, which is 4 % of a step of 64 CoinRun envs on two cores.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._send, self._recv = pool._send, pool._recv
+        self._dtype = pool._spec._action_spec[-1][0]
+        self._envs: NDArray[np.int32] = pool.all_env_ids
+        keys = list(pool._state_keys)
+        self._parts = [keys.index(key) for key in ("obs", "reward", "done", "trunc")]
+        self._infos = [
+            (key.removeprefix("info:"), place)
+            for place, key in enumerate(keys)
+            if key.startswith("info:") and "." not in key
+        ]
+
+    @classmethod
+    def of(cls, pool: Pool) -> DirectCalls | None:
+        """Return the calls of a pool; None if it has several arrays, or is of another version."""
+        try:
+            action_keys = list(pool._spec._action_keys)
+            is_plain = len(action_keys) == 3 and action_keys[:2] == ["env_id", "players.env_id"]
+            return cls(pool) if is_plain else None
+        except (AttributeError, ValueError):  # ValueError: observations have other keys
+            return None
+
+    def send(self, actions: NDArray[Any], envs: NDArray[np.int32] | None) -> None:
+        """Begin a step of some envs; None: of all."""
+        envs = self._envs if envs is None else envs
+        self._send([envs, envs, np.ascontiguousarray(actions, dtype=self._dtype)])
+
+    def recv(self) -> tuple[Any, ...]:
+        """Wait for a batch; return what EnvPool's own `recv` does, but for infos in trees."""
+        arrays = self._recv()
+        observations, rewards, done, truncations = (arrays[place] for place in self._parts)
+        info = {name: arrays[place] for name, place in self._infos}
+        return observations, rewards, done > truncations, truncations, info
 
 
 def _replaced(part: NDArray[Any], envs: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:

@@ -233,7 +233,8 @@ class Batched(BufferedVectorEnv):
     def _give(self, actions: Any) -> None:
         self._action_rows[...] = self._rows(actions)
         chosen = self._read_actions()
-        self._acting[self.slots] = self.masks[self.slots]
+        acting: Any = ... if self._handed is None else self._handed
+        self._acting[acting] = self.masks[acting]
         self._is_stepping = True
         self._call(self._simulator.send, chosen, self._handed)
 
@@ -258,7 +259,7 @@ class Batched(BufferedVectorEnv):
         """Write an outcome into the rows, count its episodes and return its infos."""
         rows = self._buffers
         self._handed = outcome.slots
-        slots: Any = slice(0, self.num_agents) if outcome.slots is None else outcome.slots
+        slots: Any = ... if outcome.slots is None else outcome.slots
         if outcome.slots is not None:  # the others are under way
             rows.rewards[:], rows.terminals[:], rows.truncations[:] = 0, False, False
         rows.rewards[slots], rows.terminals[slots] = outcome.rewards, outcome.terminals
@@ -266,7 +267,7 @@ class Batched(BufferedVectorEnv):
         rows.masks[slots] = True if outcome.masks is None else outcome.masks
         if rows.action_masks is not None:
             rows.action_masks[slots] = outcome.action_masks
-        self._store_observations(outcome, slots)
+        self._store_observations(outcome)
         ended = rows.terminals | rows.truncations
         if outcome.finals is not None:
             which = np.flatnonzero(outcome.terminals | outcome.truncations)
@@ -280,7 +281,7 @@ class Batched(BufferedVectorEnv):
         self._acting[slots] = False
         return self._infos(outcome, finished)
 
-    def _store_observations(self, outcome: Outcome, slots: Any) -> None:
+    def _store_observations(self, outcome: Outcome) -> None:
         given, rows = outcome.observations, self._buffers.observations
         if (
             self._takes_pictures
@@ -293,7 +294,7 @@ class Batched(BufferedVectorEnv):
             self.observations = given
         else:
             self.observations = rows
-            self._write(given, slots)
+            self._write(given, self.slots)
 
     def _check_finite(self, call: str) -> None:
         found = self._checks.nonfinite()

@@ -74,7 +74,14 @@ def _new_sweep(
     name: str, env: bytes, options: argparse.Namespace, overrides: list[Override]
 ) -> Driver:
     """Create the study of a new sweep, once all that was given is known to be right."""
-    from pufferlib.sweep import BUDGET_KEYS, JOURNAL, Driver, SearchSpace, check_params, create_study
+    from pufferlib.sweep import (
+        BUDGET_KEYS,
+        JOURNAL,
+        Driver,
+        SearchSpace,
+        check_params,
+        create_study,
+    )
 
     layers = configs.load_sweep(name, overrides, options.config)
     ranges = layers.ranges
@@ -82,7 +89,9 @@ def _new_sweep(
         wanted = [configs.full_key(key.strip()) for key in options.only.split(",") if key.strip()]
         for key in wanted:
             if key not in ranges:
-                raise UsageError(f"`--only` must name keys with a range, but {quoted(key)} has none.")
+                raise UsageError(
+                    f"`--only` must name keys with a range, but {quoted(key)} has none."
+                )
         ranges = {key: ranges[key] for key in wanted}
     if not ranges:
         raise UsageError(
@@ -333,9 +342,19 @@ def _print_report(driver: Driver, found: Report) -> None:
             print(_outcome(study, each))
         return
     keys = list(study.space.ranges)
-    headings = ["trial", study.config.cost, study.config.metric, *(k.removeprefix("train.") for k in keys)]
+    headings = [
+        "trial",
+        study.config.cost,
+        study.config.metric,
+        *(k.removeprefix("train.") for k in keys),
+    ]
     rows = [
-        [str(t.number), _amount(t.cost), f"{t.score:.4g}", *(format_value(t.config[k]) for k in keys)]
+        [
+            str(t.number),
+            _amount(t.cost),
+            f"{t.score:.4g}",
+            *(format_value(t.config[k]) for k in keys),
+        ]
         for t in found.pareto
     ]
     print_table(f"{title}\nPareto front of cost and {study.config.metric}", headings, rows)

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 EDITABLE := flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e
-EXTRAS := dev,plot,video,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray
+EXTRAS := dev,plot,video,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray,sweep
 C_FILES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp')
 CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pyproject.toml
 # An editable install knows the modules it was made with: a folder changes when one is added.

@@ -13,8 +13,8 @@ the area of the optimum (functions) or of the highest score that any method saw 
 The best score so far of a function is the true value of the config that the method would recommend;
 that of an environment is the highest score at the end of a trial. Protein stops hopeless trials
 early, as it does by default; Optuna's samplers have no such rule of their own, so `tpe+pruner` and
-`gp+pruner` show them with Optuna's median pruner. Results are kept in benchmarks/results/sweeps.json
-one by one, so an interrupted command continues where it stopped.
+`gp+pruner` show them with Optuna's median pruner. Results are kept one by one in
+benchmarks/results/sweeps.json, so an interrupted command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -295,7 +295,9 @@ class OptunaSearch:
 # ---- Results -------------------------------------------------------------------------------------
 
 
-def area(outcomes: Sequence[tuple[float, float]], budget: float, best: float, worst: float) -> float:
+def area(
+    outcomes: Sequence[tuple[float, float]], budget: float, best: float, worst: float
+) -> float:
     """Return the area under the best score against cost, 1 for the optimum from the beginning.
 
     `outcomes` are total cost and best score after each trial.
@@ -334,7 +336,9 @@ def main() -> None:
                     results[key] = {
                         "area": area(
                             [(o.total_cost, o.best) for o in outcomes],
-                            task.budget, task.best, task.worst,
+                            task.budget,
+                            task.best,
+                            task.worst,
                         ),
                         "final": outcomes[-1].best,
                         "trials": len(outcomes),
@@ -351,7 +355,9 @@ def main() -> None:
                 f"{name:10} {method:12} area {statistics.mean(areas):.4f} +- {statistics.pstdev(areas):.4f}"
                 f"  final {statistics.mean(x['final'] for x in r):.3f}"
                 f"  trials {statistics.mean(x['trials'] for x in r):.0f} stopped {statistics.mean(x['stopped'] for x in r):.0f}"
-                f"  cpu {statistics.mean(x['cpu_seconds'] for x in r):.1f}", flush=True)
+                f"  cpu {statistics.mean(x['cpu_seconds'] for x in r):.1f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

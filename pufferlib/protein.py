@@ -92,8 +92,7 @@ class Protein:
         name = "function"
         if env_name is None:
             ranges = {
-                key: as_range(each, key, _number_or_text)
-                for key, each in search_space.items()
+                key: as_range(each, key, _number_or_text) for key, each in search_space.items()
             }
         else:
             name, self._env = find_env(env_name)

@@ -65,13 +65,15 @@ def configuration_page() -> str:
         "command line (`--train.learning-rate 1e-3`). [training.md](training.md#configuration)",
         "explains which of them wins; [ocean.md](ocean.md) lists the params of environments.",
     ]
-    for section in config.SECTIONS:
+    for section in (*config.SECTIONS, "sweep"):
         rows = [
             [f"`{option.key}`", f"`{option.type}`", f"`{_spelled(option.default)}`", option.help]
             for option in config.describe(section)
         ]
         lines += ["", f"## {section}", "", *_table(("key", "type", "default", "meaning"), rows)]
-    lines += ["", "Values of `logger`:", "", loggers_table()]
+        if section == "log":
+            lines += ["", "Values of `logger`:", "", loggers_table()]
+    lines += ["", "Section `sweep` also holds [the ranges to search](sweeps.md#ranges)."]
     return "\n".join(lines) + "\n"
 
 

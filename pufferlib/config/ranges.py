@@ -237,6 +237,9 @@ class Choice(Range):
         if not self.values:
             raise UsageError("a list of choices must not be empty. Try a value to begin with.")
         given = list(self.values)
+        for each in given:
+            if isinstance(each, float) and not math.isfinite(each):
+                raise UsageError(f"a choice must be finite, but got {each}.")
         kept = [each for i, each in enumerate(given) if not _has(given[:i], each)]
         if self._are_numbers:
             kept.sort()
@@ -244,7 +247,7 @@ class Choice(Range):
 
     @property
     def _are_numbers(self) -> bool:
-        return all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in self.values)
+        return all(map(_is_number, self.values))
 
     @property
     def is_ordered(self) -> bool:
@@ -377,25 +380,23 @@ def _clipped(unit: float) -> float:
 
 
 def _check_ends(name: str, low: Any, high: Any) -> None:
-    are_numbers = all(
-        isinstance(end, numbers.Real) and not isinstance(end, bool) and math.isfinite(end)
-        for end in (low, high)
-    )
-    if not are_numbers or not low < high:
+    if not (_is_number(low) and _is_number(high) and -math.inf < low < high < math.inf):
         raise UsageError(
             f"`{name}` must go from a number to a larger one, but got {one_line(low)} and "
             f"{one_line(high)}."
         )
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and type(value) is not bool
+
+
 def _is_whole(value: Any) -> bool:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and float(value).is_integer()
+    return _is_number(value) and float(value).is_integer()
 
 
 def _is_between(value: Any, low: float, high: float) -> bool:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and low <= value <= high
+    return _is_number(value) and low <= value <= high
 
 
 def _same(first: Any, second: Any) -> bool:

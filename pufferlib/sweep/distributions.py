@@ -45,8 +45,8 @@ def _distributions(key: str, each: Range) -> dict[str, Any]:
     if isinstance(each, Uniform | LogUniform):
         is_log = isinstance(each, LogUniform)
         if each.integer:
-            ends = int(each.low), int(each.high)
-            return {key: distributions.IntDistribution(*ends, log=is_log)}
+            low, high = int(each.low), int(each.high)
+            return {key: distributions.IntDistribution(low, high, log=is_log)}
         return {key: distributions.FloatDistribution(each.low, each.high, log=is_log)}
     if isinstance(each, Logit):
         ends = logit(each.low), logit(each.high)

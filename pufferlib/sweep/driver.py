@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,6 +33,8 @@ _PAUSE = 0.1  # seconds between two looks at the trials
 _REAP = 15.0  # seconds between two looks for dead drivers
 _PATIENCE = 60.0  # seconds for a trial to save and end
 _FALSE_STARTS = 3  # trials that end before training; if they are the first, the sweep is wrong
+
+_KILLS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # from outside
 
 Kind = Literal["start", "progress", "end"]
 
@@ -140,9 +143,7 @@ class Driver:
             if trial is None:
                 return False
             ini = config_ini(self.trial_config(trial))
-            job = Job(
-                self.config.name, ini, trial.folder, self.study.config.threads, self._env
-            )
+            job = Job(self.config.name, ini, trial.folder, self.study.config.threads, self._env)
             self._running.append(_Running(trial, executor.start(job)))
             self.on_event(Event("start", trial))
         return True
@@ -208,8 +209,12 @@ class Driver:
             self._end(each, "stopped")
         elif code == 0:
             self._missing_metric(each)
-        elif code < 0 or code in (137, 143, 130):
-            self._end(each, "lost", f"its process was killed by signal {abs(code) % 128}")
+        elif abs(code) % 128 in _KILLS and (code < 0 or code > 128):
+            # once may be bad luck; twice it is probably too large for the machine
+            state = "lost" if each.trial.retry_of is None else "failed"
+            self._end(each, state, f"its process was killed by signal {abs(code) % 128}")
+        elif code < 0:
+            self._end(each, "failed", f"it crashed with signal {-code}: {progress.failure}")
         else:
             self._end(each, "failed", failure)
             self._check_start(each, failure)
@@ -250,9 +255,9 @@ class Driver:
     def _check_start(self, each: _Running, failure: str) -> None:
         """Raise UsageError if the first trials all ended before they trained."""
         ended = [t for t in self.study.trials() if t.state not in ("running", "lost")]
-        if len(ended) == _FALSE_STARTS and all(t.state == "failed" for t in ended):
-            if not any(len(t.curve) for t in ended) and not each.records:
-                raise UsageError(f"the first {_FALSE_STARTS} trials could not start: {failure}")
+        are_false = all(t.state == "failed" and not len(t.curve) for t in ended)
+        if len(ended) == _FALSE_STARTS and are_false and not each.records:
+            raise UsageError(f"the first {_FALSE_STARTS} trials could not start: {failure}")
 
 
 class _NoProcess:

@@ -1,4 +1,4 @@
-"""The environment of a sweep: how other processes find it, and whether it has the searched params."""
+"""The environment of a sweep: how other processes find it, and whether it has the params."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def thin(curve: Curve, limit: int = _CURVE_POINTS) -> Curve:
     """Return at most `limit` points of a curve, the last one included."""
     if len(curve) <= limit:
         return curve
-    return curve[np.linspace(0, len(curve) - 1, limit).round().astype(int)]
+    return np.asarray(curve[np.linspace(0, len(curve) - 1, limit).round().astype(int)])
 
 
 def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[int]:

@@ -75,7 +75,7 @@ class LocalProcess:
         limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         paths = [path for path in sys.path if path]  # as here, for what the env imports
         command = ["train", job.name, "--config", str(ini)]
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._child = subprocess.Popen(
             [sys.executable, *program, *command],
             stdin=subprocess.PIPE,

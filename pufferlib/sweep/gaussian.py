@@ -96,9 +96,7 @@ class Models:
     def score(self, units: Array) -> Prediction:
         """Predict the score at the end of trials."""
         full = np.ones((len(units), 1))
-        return _predict(
-            self.score_model, np.hstack([units, full]) if self._has_progress else units
-        )
+        return _predict(self.score_model, np.hstack([units, full]) if self._has_progress else units)
 
     def cost(self, units: Array) -> Array:
         """Predict the cost of trials."""

@@ -104,7 +104,7 @@ class Protein:
         unit = np.asarray(sobol.random(64)[number % 64], dtype=np.float64)
         if self.space.budget_axis is not None:
             unit[self.space.budget_axis] *= 0.5
-        return self.space.snap(unit[None])[0]
+        return np.asarray(self.space.snap(unit[None])[0])
 
     def _to_repeat(self, trials: Sequence[Evidence], models: Models) -> int | None:
         """Return the leading trial if its config must be run again to be trusted."""

@@ -1,4 +1,4 @@
-"""Pictures of a sweep: score against cost, score over the sweep, importance, parallel coordinates."""
+"""Pictures of a sweep: score against cost and over the sweep, importance, parallel coordinates."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def _draw_importance(axes: Any, report: Report) -> None:
         axes.set_axis_off()
         return
     keys = list(report.importance)[:12][::-1]
-    axes.barh([_short(key) for key in keys], [report.importance[key] for key in keys], color="#1f77b4")
+    axes.barh(
+        [_short(key) for key in keys], [report.importance[key] for key in keys], color="#1f77b4"
+    )
     axes.grid(alpha=0.25, axis="x")
 
 

@@ -41,7 +41,7 @@ class Trial:
 
     `complete` trials ran to their end, `stopped` ones were hopeless, `failed` ones ended with the
     line in `failure`. Those whose process or driver was killed are `lost`: they do not count, and
-    their config runs again.
+    their config runs again, once.
     """
 
     number: int
@@ -72,14 +72,18 @@ class Trial:
 class Study:
     """Trials in a storage, and what to try next. See `create_study` and `load_study`."""
 
-    def __init__(self, study: Any, space: SearchSpace, config: SweepConfig) -> None:
+    def __init__(
+        self, study: Any, space: SearchSpace, config: SweepConfig, is_new: bool = True
+    ) -> None:
         self._optuna = imported("optuna", "sweep", "Optuna")
         self._study, self._storage = study, study._storage
         self.space, self.config = space, config
         self.name: str = study.study_name
         self._distributions = to_distributions(space)
         self._protein = Protein(space, config.seed, config.repeats)
-        self._sampler = _make_sampler(self._optuna, config)
+        # two drivers must not draw the same random configs
+        seed = config.seed if is_new else (config.seed + os.getpid()) % 2**31
+        self._sampler = _make_sampler(self._optuna, config.method, seed)
         self._ids: dict[int, int] = {}  # of trials in the storage, by number
         self._last_beat: dict[int, float] = {}
         self._driver = {
@@ -163,7 +167,9 @@ class Study:
             shares.append(cost / self.config.max_cost)
         return Budget(max(0.0, min(shares)), cost)
 
-    def ask(self, first: Mapping[str, Any] | None = None, folder: Path | None = None) -> Trial | None:
+    def ask(
+        self, first: Mapping[str, Any] | None = None, folder: Path | None = None
+    ) -> Trial | None:
         """Start a trial: return it, or None if the budget is spent.
 
         `first` is the config of the study's first trial. A lost config comes before a new one.
@@ -328,7 +334,7 @@ class Study:
             born = psutil.Process(driver["pid"]).create_time()
         except psutil.Error:
             return True
-        return abs(born - driver["born"]) > 1.0  # the number belongs to another process by now
+        return bool(abs(born - driver["born"]) > 1)  # the number belongs to another process by now
 
 
 # ---- Creating and loading ------------------------------------------------------------------------
@@ -391,7 +397,8 @@ def load_study(
         key: check_range(key, text, key) if "." in key else _plain_range(key, text)
         for key, text in attrs["space"].items()
     }
-    return Study(study, SearchSpace(ranges, attrs["budget_key"]), config), dict(attrs["about"])
+    space = SearchSpace(ranges, attrs["budget_key"])
+    return Study(study, space, config, is_new=False), dict(attrs["about"])
 
 
 def _plain_range(key: str, text: str) -> Range:
@@ -402,8 +409,10 @@ def _open_storage(optuna: Any, storage: str | None, folder: Path | None) -> Any:
     if storage is not None:
         try:
             return optuna.storages.RDBStorage(
-                storage, engine_kwargs={"connect_args": {"timeout": 60}}
-                if storage.startswith("sqlite") else None,
+                storage,
+                engine_kwargs={"connect_args": {"timeout": 60}}
+                if storage.startswith("sqlite")
+                else None,
             )
         except Exception as error:  # of a driver of a database
             reason = one_line(error, 120)
@@ -442,10 +451,8 @@ class _JournalLock:
         os.close(self._file)
 
 
-def _make_sampler(optuna: Any, config: SweepConfig) -> Any:
+def _make_sampler(optuna: Any, method: str, seed: int) -> Any:
     samplers = optuna.samplers
-    if config.method == "tpe":
-        return samplers.TPESampler(seed=config.seed, constant_liar=True)
-    if config.method == "gp":
-        return samplers.GPSampler(seed=config.seed)
-    return samplers.RandomSampler(seed=None)
+    if method == "tpe":
+        return samplers.TPESampler(seed=seed, constant_liar=True)
+    return samplers.GPSampler(seed=seed) if method == "gp" else samplers.RandomSampler(seed=seed)

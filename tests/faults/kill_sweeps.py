@@ -29,6 +29,7 @@ from pufferlib.sweep import JOURNAL, Driver, SearchSpace, Study, create_study, l
 from pufferlib.sweep.executors import LocalExecutor
 
 FAKE = Path(__file__).resolve().parents[1] / "rigs" / "fake_trial.py"
+STATES = ("complete", "failed", "lost")
 SPACE = {"train.learning_rate": "log_uniform 1e-5 1e-1"}
 
 
@@ -80,9 +81,9 @@ class Verdict:
         self.look()
         trials = self.study().trials()
         counted = [t for t in trials if t.is_counted]
-        if len(counted) != self.num_trials or any(t.state != "complete" for t in counted):
-            states = [t.state for t in counted]
-            self.faults.append(f"{self.num_trials} trials were wanted, but there are {states}")
+        wrong = [t.state for t in counted if t.state != "complete" and "signal 9" not in t.failure]
+        if len(counted) != self.num_trials or wrong:  # a config that was killed twice has failed
+            self.faults.append(f"{self.num_trials} wanted, but {len(counted)} counted, {wrong}")
         retried = [t.retry_of for t in trials if t.retry_of is not None]
         if len(retried) != len(set(retried)):
             self.faults.append(f"a lost trial was run again twice: {retried}")
@@ -92,8 +93,8 @@ class Verdict:
             last = json.loads(lines[-1]) if lines else {"steps": 0, "total_steps": 1}
             if last["steps"] >= last["total_steps"] and str(log.parents[1]) not in complete:
                 self.faults.append(f"the finished run {log.parent} is in no complete trial")
-        if len(complete) != self.num_trials:
-            self.faults.append(f"{len(complete)} folders for {self.num_trials} trials")
+        if len(complete) != sum(t.state == "complete" for t in trials):
+            self.faults.append("two complete trials have one folder")
         left = [p.pid for p in psutil.process_iter(["cmdline"]) if self._is_trial(p)]
         if left:
             self.faults.append(f"processes are left: {left}")
@@ -122,7 +123,9 @@ def campaign(kills: int, num_trials: int, is_real: bool, seed: int, method: str)
                 if driver.wait() != 0:
                     verdict.faults.append(f"the driver ended with {driver.returncode}")
                 break
-            time.sleep(rng.uniform(0.02, 0.6))
+            if rng.random() < 0.9:  # else it is killed while it starts
+                wait_for_trials(driver)
+            time.sleep(rng.uniform(0.0, 0.5))
             if driver.poll() is not None:  # the sweep came to its end before all kills
                 verdict.finish()
                 verdict.num_trials += max(4, num_trials // 4)
@@ -146,15 +149,21 @@ def campaign(kills: int, num_trials: int, is_real: bool, seed: int, method: str)
                 verdict.look()
         verdict.finish()
         trials_seen = verdict.study().trials()
-    lost = sum(t.state == "lost" for t in trials_seen)
+    counts = {state: sum(t.state == state for t in trials_seen) for state in STATES}
     print(
         f"{verdict.kills['driver']} kills of the driver, {verdict.kills['trial']} of trials: "
-        f"{verdict.num_trials} trials complete, {lost} lost and replaced, "
+        f"{counts['complete']} trials complete, {counts['failed']} killed twice, "
+        f"{counts['lost']} lost and replaced, "
         f"{len(verdict.faults)} faults"
     )
     for fault in verdict.faults:
         print(fault)
     return 1 if verdict.faults else 0
+
+
+def wait_for_trials(driver: subprocess.Popen[bytes]) -> None:
+    while driver.poll() is None and not trial_processes(driver.pid):
+        time.sleep(0.02)
 
 
 def extend(folder: Path, num_trials: int) -> None:
@@ -182,9 +191,7 @@ def main() -> int:
     if options.drive:
         drive(Path(options.drive), options.trials, options.real, options.method)
         return 0
-    return campaign(
-        options.kills, options.trials, options.real, options.seed, options.method
-    )
+    return campaign(options.kills, options.trials, options.real, options.seed, options.method)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The process of a trial without torch: logs as a run does, in a tenth of a second.
 
 `python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
-`--env.<fault>` there makes it misbehave: nan, crash, silent, hang.
+`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage.
 """
 
 from __future__ import annotations
@@ -45,11 +45,9 @@ def main() -> None:
             time.sleep(float(ini["env"].get("pause", "0.01")) if "env" in ini else 0.01)
             if fault == "crash" and line > 3:
                 os.abort()
-            if fault == "nan" and line > 3:
-                print("puffer: `loss` must be finite, but is nan", file=sys.stderr)
+            if fault == "diverge" and line > 3:
+                sys.stderr.write("puffer: `loss` must be finite, but is nan\n")
                 sys.exit(2)
-            while fault == "hang" and line > 3:
-                time.sleep(1)
             score = 100 * math.exp(-((math.log10(rate) + 3) ** 2)) * line / LINES
             record = {"step": line, "steps": line, "total_steps": LINES, "uptime": line / 10}
             if fault != "silent":

@@ -1,0 +1,226 @@
+"""The driver: trials as processes, how they end, and what is recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pufferlib import config as configs
+from pufferlib.config import SweepConfig, check_range
+from pufferlib.errors import UsageError
+from pufferlib.sweep import Driver, Event, SearchSpace, Study, config_ini, create_study, load_study
+from pufferlib.sweep.executors import LocalExecutor
+from pufferlib.sweep.report import make_report, write_best
+
+pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
+
+FAKE = Path(__file__).resolve().parents[1] / "rigs" / "fake_trial.py"
+RATES = {"train.learning_rate": "log_uniform 1e-5 1e-1"}
+
+
+def make_driver(
+    folder: Path, texts: dict[str, str] | None = None, env: dict[str, str] | None = None, **options
+) -> Driver:
+    ranges = {key: check_range(key, text, key) for key, text in (texts or RATES).items()}
+    chosen = {"method": "random", "num_trials": 3, "parallel": 2, **options}
+    study = create_study(None, "study", SearchSpace(ranges), SweepConfig(**chosen), folder)
+    overrides = [("env", key, value) for key, value in (env or {}).items()]
+    config = configs.load("", overrides, packaged=False)
+    return Driver(study, config, folder, executor=LocalExecutor((str(FAKE),)))
+
+
+def states(study: Study) -> list[str]:
+    return [trial.state for trial in study.trials()]
+
+
+def test_trials_run_to_their_end_and_leave_ordinary_runs(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path)
+    driver.run()
+
+    assert states(driver.study) == ["complete"] * 3
+    for trial in driver.study.trials():
+        assert len(trial.curve) == 10
+        assert trial.curve[-1].tolist() == [1.0, 1.0, trial.score]  # all of it, one second
+        assert list(Path(trial.folder).glob("*/metrics.jsonl"))
+
+
+def test_the_values_of_the_config_come_first(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, num_trials=1)
+    driver.run()
+
+    (trial,) = driver.study.trials()
+    assert trial.config == {"train.learning_rate": 3e-4}  # the default
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("diverge", "`loss` must be finite, but is nan"),
+        ("crash", "signal 6"),
+        ("usage", "Unknown param"),
+    ],
+)
+def test_a_bad_trial_is_one_line_and_the_sweep_goes_on(
+    tmp_path: Path, fault: str, message: str
+) -> None:
+    texts = {**RATES, "env.fault": f"none, {fault}"}
+    driver = make_driver(tmp_path, texts, num_trials=8, start=False, early_stop=False)
+    driver.run()
+
+    trials = driver.study.trials()
+    bad = [trial for trial in trials if trial.config["env.fault"] == fault]
+    good = [trial for trial in trials if trial.config["env.fault"] is None]
+    assert bad
+    assert good
+    assert all(trial.state == "failed" for trial in bad)
+    assert all(message in trial.failure and "\n" not in trial.failure for trial in bad)
+    assert all(trial.state == "complete" for trial in good)
+
+
+def test_a_metric_that_one_trial_lacks_fails_it(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, {**RATES, "env.fault": "none, silent"}, num_trials=8, parallel=1)
+    driver.run()
+
+    bad = [t for t in driver.study.trials() if t.config["env.fault"] == "silent"]
+    assert bad
+    assert {t.state for t in bad} == {"failed"}
+    assert {t.failure for t in bad} == {"its log never had a value of `mean_reward`"}
+
+
+def test_a_metric_that_no_run_reports_ends_the_sweep_at_once(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, metric="mean_rewrd", num_trials=20, parallel=1)
+    with pytest.raises(UsageError, match=r"no run has `mean_rewrd`\. Try `mean_reward`"):
+        driver.run()
+
+    assert states(driver.study) == ["failed"]
+
+
+def test_trials_that_cannot_start_end_the_sweep(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"fault": "usage"}, num_trials=20, parallel=1)
+    with pytest.raises(UsageError, match="first 3 trials could not start: Unknown param"):
+        driver.run()
+
+
+def test_a_killed_trial_is_lost_and_replaced(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=2, parallel=1)
+    kills = []
+
+    def kill_first(event: Event) -> None:
+        if event.kind == "progress" and not kills:
+            (child,) = psutil.Process().children()
+            kills.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+
+    driver.on_event = kill_first
+    driver.run()
+
+    lost, retry, other = driver.study.trials()
+    assert (lost.state, retry.state, other.state) == ("lost", "complete", "complete")
+    assert "signal 9" in lost.failure
+    assert retry.config == lost.config
+
+
+def test_a_config_that_is_killed_twice_has_failed(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=1, parallel=1)
+
+    def kill(event: Event) -> None:
+        if event.kind == "progress":
+            for child in psutil.Process().children():
+                child.kill()
+
+    driver.on_event = kill
+    driver.run()
+
+    assert states(driver.study) == ["lost", "failed"]
+
+
+def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
+    texts = {"train.learning_rate": "0.001, 0.0011, 0.0012, 0.0013, 0.1"}
+    driver = make_driver(tmp_path, texts, env={"pause": "0.05"}, num_trials=12, parallel=1)
+    driver.run()
+
+    bad = [t for t in driver.study.trials() if t.config["train.learning_rate"] == 0.1]
+    late = [t for t in bad if t.number >= 5]
+    assert late
+    assert {t.state for t in late} == {"stopped"}
+    assert all(t.curve[-1, 0] < 1 for t in late)
+
+
+def test_an_interrupt_ends_the_trials_and_the_sweep_can_be_resumed(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=3, parallel=2)
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "progress":
+            raise KeyboardInterrupt
+
+    driver.on_event = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        driver.run()
+    assert psutil.Process().children() == []
+    assert set(states(driver.study)) == {"lost"}
+
+    study, _ = load_study(None, None, tmp_path)
+    Driver(study, driver.config, tmp_path, executor=LocalExecutor((str(FAKE),))).run()
+    assert states(study).count("complete") == 3
+
+
+def test_the_finished_run_of_a_dead_driver_is_adopted(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, num_trials=1)
+    driver.run()
+    (trial,) = driver.study.trials()
+    # as if the driver had died before it recorded the end
+    other = make_driver(tmp_path / "other", num_trials=1)
+    attrs = {"driver": {"host": other.study._driver["host"], "pid": 1, "born": 0}}
+    template = other.study._template(
+        {"train.learning_rate": 0.002}, {**attrs, "folder": trial.folder, "seed": 1, "beat": 0}
+    )
+    other.study._storage.create_new_trial(other.study._study._study_id, template_trial=template)
+
+    other.run()
+
+    (adopted,) = other.study.trials()
+    assert (adopted.state, adopted.score) == ("complete", trial.score)
+
+
+def test_trials_are_limited_to_their_cores(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, threads=2)
+    trial = driver.study.ask(None, tmp_path)
+    assert trial is not None
+
+    config = driver.trial_config(trial)
+
+    assert (config.train.torch_threads, config.vec.num_workers) == (2, 2)
+    assert config.train.run_dir == trial.folder
+    assert config.train.dashboard == "off"
+
+
+def test_a_searched_batch_drops_the_packaged_minibatch(tmp_path: Path) -> None:
+    ranges = {"train.batch_size": check_range("train.batch_size", "pow2 1024 2048", "x")}
+    study = create_study(None, "x", SearchSpace(ranges), SweepConfig(num_trials=1), tmp_path)
+    driver = Driver(study, configs.load("breakout"), tmp_path)
+    trial = study.ask(None, tmp_path)
+    assert trial is not None
+
+    ini = config_ini(driver.trial_config(trial))
+
+    assert "batch_size" in ini
+    assert "minibatch_size" not in ini
+
+
+def test_the_best_config_is_an_ini_for_train(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, num_trials=4)
+    driver.run()
+    report = make_report(driver.study)
+    path = tmp_path / "best.ini"
+
+    write_best(driver, report, path)
+    config = configs.load("", (), [path], packaged=False)
+
+    assert report.best is not None
+    assert config.train.learning_rate == report.best.config["train.learning_rate"]
+    assert config.train.run_dir == "runs"
+    assert config.train.torch_threads is None

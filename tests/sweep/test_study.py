@@ -1,0 +1,167 @@
+"""Studies: budgets, ends, resuming, several drivers, and journals of killed processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pufferlib.config import SweepConfig, check_range
+from pufferlib.errors import UsageError
+from pufferlib.sweep import JOURNAL, SearchSpace, Study, Trial, create_study, load_study
+
+pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
+
+CURVE = np.array([[0.5, 1.0, 2.0], [1.0, 2.0, 3.0]])
+
+
+def space() -> SearchSpace:
+    texts = {"train.learning_rate": "log_uniform 1e-4 1e-2", "train.n_epochs": "int 1 4"}
+    return SearchSpace({key: check_range(key, text, key) for key, text in texts.items()})
+
+
+def new_study(folder: Path | None = None, storage: str | None = None, **options: object) -> Study:
+    return create_study(storage, "study", space(), SweepConfig(**options), folder)
+
+
+def asked(study: Study) -> Trial:
+    trial = study.ask()
+    assert trial is not None
+    return trial
+
+
+def curve(score: float, cost: float = 1.0) -> np.ndarray:
+    return np.array([[0.5, cost / 2, score / 2], [1.0, cost, score]])
+
+
+@pytest.mark.parametrize("method", ["protein", "random", "tpe", "gp"])
+def test_every_method_fills_the_number_of_trials(method: str) -> None:
+    study = new_study(method=method, num_trials=4)
+    for number in range(4):
+        trial = asked(study)
+        assert study.space.contains(trial.config)
+        study.tell(trial, "complete", curve(float(number)))
+
+    assert study.ask() is None
+    best = study.best()
+    assert best is not None
+    assert best.number == 3
+
+
+def test_cost_ends_a_sweep_and_stops_its_last_trial() -> None:
+    study = new_study(max_cost=5.0, method="random")
+    study.tell(asked(study), "complete", curve(1.0, cost=3.0))
+    trial = asked(study)
+
+    assert not study.note(trial, np.array([[0.5, 1.0, 1.0]]))
+    assert study.note(trial, np.array([[0.5, 2.5, 1.0]]))
+    study.tell(trial, "stopped", np.array([[0.5, 2.5, 1.0]]))
+    assert study.ask() is None
+
+
+def test_minimizing_turns_scores_around() -> None:
+    study = new_study(goal="minimize", method="random", num_trials=3)
+    for score, cost in [(3.0, 1.0), (1.0, 2.0), (2.0, 3.0)]:
+        study.tell(asked(study), "complete", curve(score, cost))
+
+    best = study.best()
+    assert best is not None
+    assert best.score == 1.0
+    assert [trial.score for trial in study.pareto()] == [3.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["journal", "sqlite"])
+def test_a_study_is_resumed_as_it_was(tmp_path: Path, kind: str) -> None:
+    storage = None if kind == "journal" else f"sqlite:///{tmp_path}/s.db"
+    study = new_study(tmp_path, storage, method="tpe", num_trials=3, metric="perf")
+    first = asked(study)
+    study.tell(first, "complete", CURVE)
+    study.tell(asked(study), "failed", failure="it was nan")
+
+    again, _ = load_study(storage, None, tmp_path, {"num_trials": 5})
+
+    trials = again.trials()
+    assert [trial.state for trial in trials] == ["complete", "failed"]
+    assert trials[0].config == first.config
+    assert trials[1].failure == "it was nan"
+    np.testing.assert_array_equal(trials[0].curve, CURVE)
+    assert (again.config.num_trials, again.config.method, again.config.metric) == (5, "tpe", "perf")
+    assert again.space.ranges == study.space.ranges
+
+
+def test_a_trial_ends_once(tmp_path: Path) -> None:
+    first = new_study(tmp_path, method="random")
+    second, _ = load_study(None, None, tmp_path)
+    trial = asked(first)
+    second.trials()
+
+    assert second.tell(trial, "complete", curve(1.0))
+    assert not first.tell(trial, "failed", failure="too late")
+    assert [t.state for t in first.trials()] == ["complete"]
+
+
+def test_two_drivers_share_the_number_of_trials(tmp_path: Path) -> None:
+    first = new_study(tmp_path, method="random", num_trials=5)
+    second, _ = load_study(None, None, tmp_path)
+    trials = []
+    for study in [first, second] * 5:
+        trial = study.ask()
+        if trial is not None:
+            trials.append(trial)
+
+    assert [trial.number for trial in trials] == [0, 1, 2, 3, 4]
+
+
+def test_the_same_config_runs_with_another_seed() -> None:
+    ranges = {"train.n_epochs": check_range("train.n_epochs", [2], "x")}
+    study = create_study(None, "x", SearchSpace(ranges), SweepConfig(num_trials=3, seed=7))
+
+    assert [asked(study).seed for _ in range(3)] == [7, 8, 9]
+
+
+def test_a_trial_of_a_dead_driver_is_found_and_its_config_runs_again(tmp_path: Path) -> None:
+    study = new_study(tmp_path, method="random", num_trials=2)
+    code = (
+        "import sys; from pathlib import Path; from pufferlib.sweep import load_study;"
+        "load_study(None, None, Path(sys.argv[1]))[0].ask()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    own = asked(study)
+
+    (abandoned,) = study.abandoned()  # our own runs
+    assert abandoned.number == 0
+    study.tell(abandoned, "lost", failure="its driver was killed")
+    retry = asked(study)
+
+    assert own.number == 1
+    assert (retry.config, retry.retry_of) == (abandoned.config, 0)
+    study.tell(retry, "lost")
+    assert asked(study).config != abandoned.config  # a third time would be too much
+
+
+def test_a_line_that_a_killed_process_began_is_removed(tmp_path: Path) -> None:
+    study = new_study(tmp_path, method="random")
+    study.tell(asked(study), "complete", CURVE)
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code": 4, "wor')  # no newline
+
+    again, _ = load_study(None, None, tmp_path)
+    again.tell(asked(again), "complete", CURVE)
+
+    lines = (tmp_path / JOURNAL).read_text().splitlines()
+    assert all(json.loads(line) for line in lines)
+    assert [t.state for t in load_study(None, None, tmp_path)[0].trials()] == ["complete"] * 2
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must be the URL of a database"):
+        new_study(storage="nonsense")
+    new_study(tmp_path)
+    with pytest.raises(UsageError, match="Try --resume"):
+        new_study(tmp_path)
+    with pytest.raises(UsageError, match="must have the study `other`"):
+        load_study(None, "other", tmp_path)

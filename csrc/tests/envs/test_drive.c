@@ -50,6 +50,10 @@ static void test_routes_keep_to_the_right_and_end_where_they_should(void) {
         if (turn == 0) CHECK(near(length, 42));
         if (turn < 0) CHECK(length > 24 + 9.9f && length < 24 + 14);
         if (turn > 0) CHECK(length > 24 + 15.6f && length < 24 + 22);
+        plan(car, 90, 90, 0, 1, turn, 12, 12);  // northwards: a quarter turn of the same
+        CHECK(near(car->way_x[0], 92) && near(car->way_y[0], 69));
+        CHECK(near(car->way_x[NUM_POINTS - 1], 180 - end[1]));
+        CHECK(near(car->way_y[NUM_POINTS - 1], end[0]));
         rig_destroy(&rig);
     }
 }

@@ -106,6 +106,11 @@ static void test_gyroscopic_term_keeps_angular_momentum(void) {
 
 static void test_hover_opens_the_gates(void) {
     Drone* env = at_rest(3);
+    env->at.x = 4.95f;  // through a gate that is not open yet
+    env->velocity.x = 5;
+    act(0, 0, 0, 0);
+    CHECK(env->at.x > 5 && env->passed == 0);
+    env->velocity.x = 0;
     env->at.x = 0.6f;  // too far
     act(0, 0, 0, 0);
     CHECK(env->held == 0 && near(rig.rewards[0], 0) && rig.obs[6] == 0);

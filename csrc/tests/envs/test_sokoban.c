@@ -164,6 +164,7 @@ static void test_every_level_can_be_solved(void) {
             CHECK(!(env->walls & (env->boxes | env->targets)));
             CHECK(!((env->walls | env->boxes) & bit(env->player)));
             CHECK(is_solvable(env, table, queue));
+            CHECK(reachable(bit(env->player), ~env->walls) == ~env->walls);  // one room
         }
         rig_destroy(&rig);
     }

@@ -354,6 +354,7 @@ static void render(const Kitchen* env, PufCanvas* canvas) {
 // ---- Validation and layout ----------------------------------------------------------------------
 
 static bool valid(const Kitchen* env) {
+    if (env->slots.tick >= env->max_steps) return false;
     for (int32_t i = 0; i < NUM_COOKS; i++) {
         const Cook* cook = &env->cooks[i];
         if (cook->cell < 0 || cook->cell >= CELLS || kind_of(env, cook->cell) != ' ' ||
@@ -372,7 +373,7 @@ static bool valid(const Kitchen* env) {
             return false;
     }
     return env->cooks[0].cell != env->cooks[1].cell && env->dishes >= 0 &&
-           env->dishes <= NUM_COOKS * env->slots.tick && env->slots.tick < env->max_steps;
+           env->dishes <= NUM_COOKS * env->slots.tick;
 }
 
 PUF_ENV(kitchen, Kitchen, .doc = "two cooks make and serve onion soup together",

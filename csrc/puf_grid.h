@@ -100,6 +100,19 @@ PUF_INLINE void puf_grid_planes(const uint8_t* restrict window, int32_t count, c
         }
 }
 
+// One plane: 1 where the window holds one of the `num_codes` codes from `first` on, else 0. `count`
+// must be at least 16.
+PUF_INLINE void puf_grid_range(const uint8_t* restrict window, int32_t count, uint8_t first,
+                               uint8_t num_codes, uint8_t* restrict out) {
+    for (int32_t i = 0; i < count; i += 16) {
+        const int32_t at = i + 16 <= count ? i : count - 16;
+        PufLanes lanes;
+        memcpy(&lanes, window + at, 16);
+        lanes = (PufLanes)(lanes - first < num_codes) & 1;
+        memcpy(out + at, &lanes, 16);
+    }
+}
+
 // One plane per bit, for boards whose cells hold flags: 1 where bit k is set, else 0. `count` must
 // be at least 16.
 PUF_INLINE void puf_grid_bits(const uint8_t* restrict window, int32_t count, int32_t num_bits,

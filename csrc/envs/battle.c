@@ -257,11 +257,9 @@ static void look_around(const Field* env, int32_t unit, uint8_t* out) {
     const int32_t cell = env->units[unit].cell, size = env->team_size;
     const int32_t own = team_of(env, unit) ? size : 0, enemy = size - own;
     puf_grid_window(env->board, STRIDE, VISION, cell, window);
-    for (int32_t i = 0; i < WINDOW; i++) {
-        out[i] = window[i] == WALL;
-        out[WINDOW + i] = (uint8_t)(window[i] - UNIT - own) < size;
-        out[2 * WINDOW + i] = (uint8_t)(window[i] - UNIT - enemy) < size;
-    }
+    puf_grid_range(window, WINDOW, WALL, 1, out);
+    puf_grid_range(window, WINDOW, (uint8_t)(UNIT + own), (uint8_t)size, out + WINDOW);
+    puf_grid_range(window, WINDOW, (uint8_t)(UNIT + enemy), (uint8_t)size, out + 2 * WINDOW);
     for (int32_t i = enemy; i < enemy + size; i++) {
         const int32_t down = env->units[i].cell / STRIDE - cell / STRIDE + VISION;
         const int32_t right = env->units[i].cell % STRIDE - cell % STRIDE + VISION;

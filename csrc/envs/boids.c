@@ -82,10 +82,13 @@ static float look(Sky* env, int32_t bird, int32_t* company) {
     const float ahead_x = env->ahead_x[bird], ahead_y = env->ahead_y[bird];
     const float range = env->vision * env->vision, scale = 1 / env->vision;
     float right = 0, down = 0, heading_x = 0, heading_y = 0, least = 1e9f;
-    int32_t nearest[NUM_NEAREST], count = 0, in_sight = 0;
-    for (int32_t i = 0; i < env->num_birds; i++) {
-        if (to.squared[i] > range || i == bird) continue;
-        in_sight++;
+    int32_t nearest[NUM_NEAREST], near[MAX_BIRDS], count = 0, in_sight = 0;
+    for (int32_t i = 0; i < env->num_birds; i++) {  // without a branch: chance decides it
+        near[in_sight] = i;
+        in_sight += (to.squared[i] <= range) & (i != bird);
+    }
+    for (int32_t k = 0; k < in_sight; k++) {
+        const int32_t i = near[k];
         right += to.right[i];
         down += to.down[i];
         heading_x += env->ahead_x[i];

@@ -195,7 +195,8 @@ static void render(const Orchard* env, PufCanvas* canvas) {
 
 // Each agent has a cell of its own, and the apples are those on the board.
 static bool valid(const Orchard* env) {
-    if (!puf_grid_is_walled(env->board, STRIDE, STRIDE, VISION, env->width, env->height, WALL,
+    if (env->slots.tick >= env->max_steps ||
+        !puf_grid_is_walled(env->board, STRIDE, STRIDE, VISION, env->width, env->height, WALL,
                             AGENT))
         return false;
     int32_t apples = 0, agents = 0;
@@ -212,9 +213,8 @@ static bool valid(const Orchard* env) {
         taken[cell] = true;
     }
     const int32_t most = env->num_agents * env->slots.tick;
-    return agents == env->num_agents && apples > 0 && env->apples == apples &&
-           env->slots.tick < env->max_steps && env->harvest >= 0 && env->harvest <= most &&
-           env->spared >= 0 && env->spared <= env->harvest;
+    return agents == env->num_agents && apples > 0 && env->apples == apples && env->harvest >= 0 &&
+           env->harvest <= most && env->spared >= 0 && env->spared <= env->harvest;
 }
 
 static void shape(const void* self, PufLayout* layout) {

@@ -225,7 +225,8 @@ static inline int32_t thing_at(const Kitchen* env, int32_t cell) {
     }
 }
 
-static void look(const Kitchen* env, int32_t i) {
+// `things` has what thing_at says of every cell.
+static void look(const Kitchen* env, int32_t i, const int8_t things[CELLS]) {
     const Cook *cook = &env->cooks[i], *other = &env->cooks[1 - i];
     const int32_t row = cook->cell / COLS, col = cook->cell % COLS;
     float* obs = puf_obs_f32(&env->slots, i);
@@ -239,13 +240,13 @@ static void look(const Kitchen* env, int32_t i) {
         obs[9 + k] = kind_of(env, beside) != ' ' || beside == other->cell;
     }
     obs += NUM_SELF;
-    const int32_t faced = thing_at(env, faced_by(cook));
+    const int32_t faced = things[faced_by(cook)];
     if (faced >= 0) obs[faced] = 1;
     obs += NUM_FACED;
     int32_t nearest[NUM_THINGS];
     for (int32_t k = 0; k < NUM_THINGS; k++) nearest[k] = CELLS;
     for (int32_t cell = 1; cell < CELLS - 1; cell++) {
-        const int32_t thing = thing_at(env, cell);
+        const int32_t thing = things[cell];
         if (thing < 0) continue;
         const int32_t down = cell / COLS - row, right = cell % COLS - col;
         const int32_t distance = (down < 0 ? -down : down) + (right < 0 ? -right : right);
@@ -268,7 +269,9 @@ static void look(const Kitchen* env, int32_t i) {
 }
 
 static void observe(const Kitchen* env) {
-    for (int32_t i = 0; i < NUM_COOKS; i++) look(env, i);
+    int8_t things[CELLS];
+    for (int32_t cell = 0; cell < CELLS; cell++) things[cell] = (int8_t)thing_at(env, cell);
+    for (int32_t i = 0; i < NUM_COOKS; i++) look(env, i, things);
 }
 
 // ---- Picture ------------------------------------------------------------------------------------
@@ -354,6 +357,7 @@ static void render(const Kitchen* env, PufCanvas* canvas) {
 // ---- Validation and layout ----------------------------------------------------------------------
 
 static bool valid(const Kitchen* env) {
+    if (env->slots.tick >= env->max_steps) return false;
     for (int32_t i = 0; i < NUM_COOKS; i++) {
         const Cook* cook = &env->cooks[i];
         if (cook->cell < 0 || cook->cell >= CELLS || kind_of(env, cook->cell) != ' ' ||
@@ -372,7 +376,7 @@ static bool valid(const Kitchen* env) {
             return false;
     }
     return env->cooks[0].cell != env->cooks[1].cell && env->dishes >= 0 &&
-           env->dishes <= NUM_COOKS * env->slots.tick && env->slots.tick < env->max_steps;
+           env->dishes <= NUM_COOKS * env->slots.tick;
 }
 
 PUF_ENV(kitchen, Kitchen, .doc = "two cooks make and serve onion soup together",

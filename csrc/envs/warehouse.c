@@ -288,8 +288,8 @@ static bool is_listed(const int16_t* cells, int32_t count, int32_t cell) {
 // left a free place.
 static bool valid(const Hall* env) {
     const int32_t width = width_of(env), height = height_of(env);
-    if (env->num_wanted < 0 || env->num_wanted > env->num_requests || env->num_free < 0 ||
-        env->num_free > env->num_robots)
+    if (env->slots.tick >= env->max_steps || env->num_wanted < 0 ||
+        env->num_wanted > env->num_requests || env->num_free < 0 || env->num_free > env->num_robots)
         return false;
     int32_t loads = 0, robots = 0, wanted = 0, free = 0, open = env->num_wanted;
     for (int32_t robot = 0; robot < env->num_robots; robot++) {
@@ -322,7 +322,7 @@ static bool valid(const Hall* env) {
     }
     return robots == env->num_robots && wanted == env->num_wanted && free == env->num_free &&
            loads == env->num_free && open <= env->num_requests && env->delivered >= 0 &&
-           env->delivered <= env->num_robots * env->slots.tick && env->slots.tick < env->max_steps;
+           env->delivered <= env->num_robots * env->slots.tick;
 }
 
 static void shape(const void* self, PufLayout* layout) {

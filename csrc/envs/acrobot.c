@@ -202,6 +202,7 @@ static bool valid(const Acrobot* env) {
 
 PUF_ENV_RANGE(acrobot, Acrobot, step_range,
               .doc = "swing the end of a double pendulum above a line", .group = "classic",
+              .action_names = "left none right",
               .layout = {.agents = 1,
                          .obs = PUF_BOX_F32(6),
                          .actions = PUF_DISCRETE(3),

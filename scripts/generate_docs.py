@@ -16,17 +16,18 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from pufferlib import config
+from pufferlib import config, load
 from pufferlib.cli import COMMANDS
 from pufferlib.native import NativeInfo, infos
-from pufferlib.spaces import action_layout, flatten_action
 from pufferlib.vectorization import VectorEnv, make
+from pufferlib.vectorization.measuring import legal_actions
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -51,6 +52,7 @@ PICTURE_STEPS = {  # until there is something to see
     "hybrid": 3,
 }
 DEFAULT_PICTURE_STEPS = 120
+GALLERY_COLUMNS = 4
 
 
 def configuration_page() -> str:
@@ -92,14 +94,17 @@ def ocean_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
         "",
         "The C environments of this library. Each reports `score` in its natural unit, and `perf`",
         "from 0 to 1, where 1 means solved. `puffer envs NAME` prints the same description in the",
-        "terminal, `puffer train NAME` trains on one.",
+        "terminal, `puffer train NAME` trains on one, `puffer play NAME` lets you play it.",
+        *_gallery(),
+        "",
+        "## All of them",
         "",
         *_table(headings, rows),
         *_variants(measured),
     ]
     for info in infos().values():
         lines += ["", f"## {info.name}", "", f"![{info.name}](images/{info.name}.png)", ""]
-        lines += [f"{info.doc[0].upper()}{info.doc[1:]}.", ""]
+        lines += [f"{info.doc[0].upper()}{info.doc[1:]}.{_choices(info)}", ""]
         params = [
             [f"`{p.name}`", f"`{p.spell(p.default)}`", _range(p.choices, p.low, p.high), p.doc]
             for p in info.params
@@ -110,6 +115,31 @@ def ocean_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
             *_table(("metric", "meaning"), [[f"`{m.name}`", m.doc] for m in info.metrics]),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _gallery() -> list[str]:
+    """Return a picture and a line for each environment, group by group."""
+    groups: dict[str, list[NativeInfo]] = {}
+    for info in infos().values():
+        groups.setdefault(info.group, []).append(info)
+    lines = []
+    for group, members in groups.items():
+        lines += ["", f"## {group[0].upper()}{group[1:]}", "", "<table>"]
+        for first in range(0, len(members), GALLERY_COLUMNS):
+            lines.append("<tr>")
+            for info in members[first : first + GALLERY_COLUMNS]:
+                picture = f'<img src="images/{info.name}.png" alt="{info.name}" width="200">'
+                link = f'<a href="#{info.name}">{info.name}</a>'
+                lines.append(f'<td align="center">{picture}<br>{link}: {info.doc}</td>')
+            lines.append("</tr>")
+        lines.append("</table>")
+    return lines
+
+
+def _choices(info: NativeInfo) -> str:
+    """Return a sentence with the names of actions, empty if they have none."""
+    parts = [", ".join(part) for part in info.action_names]
+    return f" Actions: {'; '.join(parts)}." if parts else ""
 
 
 def environments_table() -> str:
@@ -291,19 +321,39 @@ def read_measured() -> dict[str, dict[str, Any]]:
 
 
 def draw(name: str, path: Path) -> None:
-    """Write a picture of env `name` after some steps of random play from a fixed seed."""
+    """Write a picture of env `name`, played from a fixed seed by its pretrained policy if any."""
     from pufferlib.cli.pictures import write_png
 
-    with make(name, num_envs=1, num_workers=1) as vecenv:
-        vecenv.reset(seed=7)
-        space, layout = vecenv.action_space, action_layout(vecenv.action_space)
-        space.seed(7)
-        rows = np.zeros((vecenv.num_agents, *layout.shape), layout.dtype)
+    params = config.load(name).env
+    with make(name, num_envs=1, num_workers=1, **params) as vecenv:
+        observations = vecenv.reset(seed=7)
+        player = _player(name, vecenv)
         for _ in range(PICTURE_STEPS.get(name, DEFAULT_PICTURE_STEPS)):
-            for slot in range(vecenv.num_agents):
-                flatten_action(layout, space.sample(), rows[slot, ...])
-            vecenv.step(rows)
+            observations, *_ = vecenv.step(player(observations))
         write_png(path, vecenv.render(0))
+
+
+def _player(name: str, vecenv: VectorEnv) -> Callable[[Any], Any]:
+    """Return a function from observations to actions."""
+    from pufferlib.errors import UsageError
+    from pufferlib.runs import pretrained_path
+
+    rng = np.random.default_rng(7)
+    try:
+        policy = load(pretrained_path(name))
+    except UsageError:
+        return lambda _: legal_actions(vecenv, rng)
+    torch.manual_seed(7)
+    state = None
+
+    def act(observations: Any) -> Any:
+        nonlocal state
+        actions, state = policy.predict(
+            observations, state, deterministic=False, action_masks=vecenv.action_masks
+        )
+        return actions
+
+    return act
 
 
 def _facts(info: NativeInfo) -> list[str]:

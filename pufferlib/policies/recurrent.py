@@ -366,15 +366,25 @@ _CORES: dict[str, Callable[[int, int], RecurrentCore]] = {
 }
 
 
+def orthogonal_(weight: Tensor, gain: float = 1.0) -> None:
+    """Fill a tensor as `nn.init.orthogonal_` does on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the last bits of its QR decomposition depend on it
+    try:
+        nn.init.orthogonal_(weight, gain)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _initialised(layer: LayerT) -> LayerT:
     """Give a recurrent layer orthogonal weights and zero biases; return it."""
     for name, part in layer.named_parameters():
-        (nn.init.orthogonal_ if name.startswith("weight") else nn.init.zeros_)(part)
+        (orthogonal_ if name.startswith("weight") else nn.init.zeros_)(part)
     return layer
 
 
 def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
-    nn.init.orthogonal_(layer.weight, gain)
+    orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
 

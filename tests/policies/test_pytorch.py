@@ -25,7 +25,7 @@ from pufferlib.policies.acting import (
 )
 from pufferlib.policies.distributions import PolicyOutput, evaluate_actions
 from pufferlib.policies.observations import PolicySpaces, observation_rows, policy_spaces
-from pufferlib.policies.recurrent import reset_state
+from pufferlib.policies.recurrent import make_core, reset_state
 from pufferlib.pytorch import LSTMWrapper, layer_init, unflatten_observations
 from pufferlib.spaces import (
     action_layout,
@@ -67,6 +67,31 @@ def test_layer_init_gives_orthogonal_rows_of_the_given_gain() -> None:
 
     assert_close(layer.weight @ layer.weight.t(), 9 * torch.eye(4), atol=1e-5, rtol=0)
     assert (layer.bias == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layer_init(nn.Linear(64, 64)),
+        lambda: make_core("lstm", 64, 64, 8),
+        lambda: make_core("transformer", 64, 64, 8),
+    ],
+)
+def test_initial_weights_are_the_same_bits_with_any_number_of_threads(
+    make: Callable[[], nn.Module],
+) -> None:
+    before, made = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            torch.manual_seed(0)
+            made.append(torch.cat([part.detach().flatten() for part in make().parameters()]))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+    assert torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
 
 
 def test_layer_init_takes_layers_without_bias_and_refuses_those_without_weight() -> None:

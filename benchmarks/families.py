@@ -208,14 +208,19 @@ class VectorLoop:
         self.rate(0.2)
 
     def rate(self, seconds: float) -> Rate:
-        """Step for about `seconds`."""
-        vecenv, count, used, start = self.vecenv, 0, cpu_seconds(self.pids), time.perf_counter()
-        is_masked = vecenv.action_masks is not None
+        """Step for about `seconds`; the time in which legal actions are drawn does not count."""
+        vecenv, is_masked = self.vecenv, self.vecenv.action_masks is not None
+        count, drawing, used, start = 0, 0.0, cpu_seconds(self.pids), time.perf_counter()
         while (passed := time.perf_counter() - start) < seconds:
-            vecenv.step(self.legal() if is_masked else self.actions[count % 16])
+            actions = self.actions[count % 16]
+            if is_masked:
+                began = time.thread_time()
+                actions = self.legal()
+                drawing += time.thread_time() - began
+            vecenv.step(actions)
             count += 1
         steps = count * vecenv.num_envs
-        return Rate(steps / passed, (cpu_seconds(self.pids) - used) / steps)
+        return Rate(steps / (passed - drawing), (cpu_seconds(self.pids) - used - drawing) / steps)
 
 
 def num_envs_of(name: str, num_workers: int, plain_rate: float) -> int:

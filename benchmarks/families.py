@@ -7,11 +7,11 @@ For each name three things run alternately, with random actions: a plain loop ov
 process; the same loop in as many processes as there are cores, at once; `make(NAME,
 backend="multiprocessing")` with as many workers. *Ideal* is the first rate times the cores. The
 second says how much of that these cores give: they share caches and memory, and other programs run.
-On a busy machine no wall-clock rate says much, so the CPU time of a step is measured too: that of
-the plain loop, and that of all workers with the main process. Their ratio is the share of the ideal
-that cores without other work would give, apart from waiting. Steps are those of envs. Ratios are
-medians over rounds. Workers have as many envs as the family's ini says, or more where the envs of a
-worker would take less than TURN_SECONDS for a step of all.
+On a busy machine no wall-clock rate says much, so the CPU time of a step is measured too, each in
+its best round: in the plain loop, in all workers with the main process, and in this process for
+the envs of one worker (`Serial`), which costs what a worker does apart from turns. Steps are those
+of envs. Other ratios are medians over rounds. Workers have as many envs as the family's ini says,
+or more where the envs of a worker would take less than TURN_SECONDS for a step of all.
 
 Results go to benchmarks/results/workers.json, name by name; `make docs` writes the table into
 docs/performance.md. The bar: 0.9 of the ideal.
@@ -77,6 +77,18 @@ class Rate(NamedTuple):
     cpu: float
 
 
+def own_pids(but: Sequence[int] = ()) -> list[int]:
+    """Return this process and those that it has started, some envs included."""
+    children = {each.pid for each in psutil.Process().children(recursive=True)}
+    return [os.getpid(), *children.difference(but)]
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Return the CPU seconds that the threads of processes have used, to the nanosecond."""
+    threads = (path for pid in pids for path in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int((path / "schedstat").read_text("utf-8").split()[0]) for path in threads) / 1e9
+
+
 # ---- Plain loops ---------------------------------------------------------------------------------
 
 
@@ -89,7 +101,7 @@ class PlainLoop:
         spec = find(name)
         self.env = spec.entry_point(**spec.kwargs)
         self.env.reset(seed=seed)
-        self.seed, self.count = seed, 0
+        self.seed, self.count, self.pids = seed, 0, own_pids()
         if hasattr(self.env, "agent_iter"):
             self.step = self._step_turn
         elif hasattr(self.env, "possible_agents"):
@@ -106,16 +118,16 @@ class PlainLoop:
 
     def run(self, seconds: float) -> Rate:
         """Step for about `seconds`."""
-        step, count, used, start = self.step, 0, time.process_time(), time.perf_counter()
+        step, count, used, start = self.step, 0, cpu_seconds(self.pids), time.perf_counter()
         while (passed := time.perf_counter() - start) < seconds:
             step()
             count += 1
-        return Rate(count / passed, (time.process_time() - used) / count)
+        return Rate(count / passed, (cpu_seconds(self.pids) - used) / count)
 
     def _step_one(self) -> None:
         self.count += 1
-        _, _, terminal, truncated, _ = self.env.step(self.actions[None][self.count % NUM_ACTIONS])
-        if terminal or truncated:
+        result = self.env.step(self.actions[None][self.count % NUM_ACTIONS])
+        if any(result[2:-1]):  # terminated and truncated, or done in the old API
             self.env.reset()
 
     def _step_all(self) -> None:
@@ -157,7 +169,9 @@ class PlainLoops:
         self.connections, self.processes = [], []
         for seed in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve_plain_loop, args=(name, seed, theirs))
+            process = context.Process(
+                target=serve_plain_loop, args=(name, seed, theirs), daemon=True
+            )
             process.start()
             theirs.close()
             self.connections.append(ours)
@@ -180,70 +194,83 @@ class PlainLoops:
 # ---- Through workers -----------------------------------------------------------------------------
 
 
-class Workers:
-    """Steps a vector env of worker processes with random actions."""
+class VectorLoop:
+    """Steps a vector env with random actions; `others` are processes that do not belong to it."""
 
-    def __init__(
-        self, name: str, num_workers: int, plain_rate: float, plain_pids: Sequence[int] = ()
-    ) -> None:
-        import pufferlib
+    def __init__(self, vecenv: Any, others: Sequence[int]) -> None:
         from pufferlib.vectorization.measuring import legal_actions
 
-        options = {"num_workers": num_workers, "backend": "multiprocessing"}
-        self.vecenv = pufferlib.make(name, **options)
-        needed = num_workers * math.ceil(TURN_SECONDS * plain_rate)
-        if self.vecenv.num_envs < min(needed, MAX_ENVS):
-            self.vecenv.close()
-            self.vecenv = pufferlib.make(name, num_envs=min(needed, MAX_ENVS), **options)
-        others = {psutil.Process().pid, *plain_pids}
-        self.vecenv.reset(seed=0)
-        everyone = psutil.Process().children(recursive=True)
-        self.processes = [psutil.Process()] + [each for each in everyone if each.pid not in others]
-        rng = np.random.default_rng(0)
-        self.legal = lambda: legal_actions(self.vecenv, rng)
+        self.vecenv, rng = vecenv, np.random.default_rng(0)
+        vecenv.reset(seed=0)
+        self.pids = own_pids(but=others)
+        self.legal = lambda: legal_actions(vecenv, rng)
         self.actions = [self.legal() for _ in range(16)]
-        self.count = 0
         self.rate(0.2)
 
-    def _used(self) -> float:
-        """Return the CPU seconds of this process and of the workers."""
-        return sum(sum(each.cpu_times()[:2]) for each in self.processes)
-
     def rate(self, seconds: float) -> Rate:
-        """Step for about `seconds`."""
-        vecenv, count, used, start = self.vecenv, 0, self._used(), time.perf_counter()
-        is_masked = vecenv.action_masks is not None
+        """Step for about `seconds`; the time in which legal actions are drawn does not count."""
+        vecenv, is_masked = self.vecenv, self.vecenv.action_masks is not None
+        count, drawing, used, start = 0, 0.0, cpu_seconds(self.pids), time.perf_counter()
         while (passed := time.perf_counter() - start) < seconds:
-            vecenv.step(self.legal() if is_masked else self.actions[count % 16])
+            actions = self.actions[count % 16]
+            if is_masked:
+                began = time.thread_time()
+                actions = self.legal()
+                drawing += time.thread_time() - began
+            vecenv.step(actions)
             count += 1
         steps = count * vecenv.num_envs
-        return Rate(steps / passed, (self._used() - used) / steps)
+        return Rate(steps / (passed - drawing), (cpu_seconds(self.pids) - used - drawing) / steps)
+
+
+def num_envs_of(name: str, num_workers: int, plain_rate: float) -> int:
+    """Return how many envs the workers get."""
+    import pufferlib
+
+    if name.startswith("retro-"):  # an emulator fills its process
+        return num_workers
+    needed = min(num_workers * math.ceil(TURN_SECONDS * plain_rate), MAX_ENVS)
+    with pufferlib.make(name, num_workers=num_workers, backend="multiprocessing") as vecenv:
+        usual: int = vecenv.num_envs
+    return max(usual, needed)
 
 
 def measure(name: str, cores: int, rounds: int, seconds: float) -> dict[str, Any]:
     """Return the rates and ratios of one name."""
+    import pufferlib
+
     warnings.filterwarnings("ignore")
     plain = PlainLoops(name, cores)
     first = statistics.mean(rate.steps for rate in plain.first_rates)
-    workers = Workers(name, cores, first, [process.pid or 0 for process in plain.processes])
+    num_envs = num_envs_of(name, cores, first)
+    others = own_pids()[1:]
+    sizes = {"num_envs": num_envs, "num_workers": cores}
+    workers = VectorLoop(pufferlib.make(name, backend="multiprocessing", **sizes), others)
+    others = own_pids()[1:]
+    share = VectorLoop(pufferlib.make(name, backend="serial", num_envs=num_envs // cores), others)
     parts = {
         "alone": lambda: plain.rate(1, seconds),
         "together": lambda: plain.rate(cores, seconds),
         "workers": lambda: workers.rate(seconds),
+        "share": lambda: share.rate(seconds),
     }
     found: dict[str, list[Rate]] = {part: [] for part in parts}
     for number in range(rounds):
         for part in list(parts)[:: 1 if number % 2 else -1]:
             found[part].append(parts[part]())
-    num_envs = workers.vecenv.num_envs
     workers.vecenv.close()
+    share.vecenv.close()
     plain.close()
     rates = list(zip(*found.values(), strict=True))
+    cpu = {part: min(rate.cpu for rate in found[part]) for part in parts}
     return {
         **{part: round(statistics.median(r.steps for r in found[part]), 1) for part in parts},
-        "of_ideal": round(statistics.median(w.steps / (cores * a.steps) for a, _, w in rates), 3),
-        "of_together": round(statistics.median(w.steps / t.steps for _, t, w in rates), 3),
-        "of_cpu": round(statistics.median(a.cpu / w.cpu for a, _, w in rates), 3),
+        "of_ideal": round(
+            statistics.median(w.steps / (cores * a.steps) for a, _, w, _ in rates), 3
+        ),
+        "of_together": round(statistics.median(w.steps / t.steps for _, t, w, _ in rates), 3),
+        "cpu_workers": round(cpu["alone"] / cpu["workers"], 3),
+        "cpu_share": round(cpu["alone"] / cpu["share"], 3),
         "num_envs": num_envs,
         "cores": cores,
         "rounds": rounds,
@@ -290,7 +317,7 @@ def measured_apart(name: str, rounds: int, seconds: float, results: Path) -> boo
         f"{row['alone']:,.0f} alone, {row['together']:,.0f} together, {row['workers']:,.0f} ours"
     )
     shares = f"{row['of_ideal']:.2f} of the ideal, {row['of_together']:.2f} of the plain loops"
-    shares += f", {row['of_cpu']:.2f} by CPU time"
+    shares += f"; by CPU time {row['cpu_workers']:.2f}, without turns {row['cpu_share']:.2f}"
     say(f"{name}: {rates} with {row['num_envs']} envs: {shares}, load {row['load']}")
     return True
 

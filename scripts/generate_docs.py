@@ -232,7 +232,33 @@ def families_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(_table(headings, rows))
 
 
-MEASURED_TABLES = {"gym": gym_table, "defaults": defaults_table, "families": families_table}
+def workers_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of environments of other packages on worker processes."""
+    headings = (
+        "env",
+        "plain loop",
+        "plain loops",
+        "workers",
+        "of the plain loops",
+        "CPU, workers",
+        "CPU, their loop",
+        "envs",
+        "load",
+    )
+    rows = []
+    for name, row in measured.items():
+        rates = [f"{row[part]:,.0f}" for part in ("alone", "together", "workers")]
+        shares = [f"{row[part]:.2f}" for part in ("of_together", "cpu_workers", "cpu_share")]
+        rows.append([name, *rates, *shares, f"{row['num_envs']}", f"{row['load']:g}"])
+    return "\n".join(_table(headings, rows))
+
+
+MEASURED_TABLES = {
+    "gym": gym_table,
+    "defaults": defaults_table,
+    "families": families_table,
+    "workers": workers_table,
+}
 
 
 def write_measured_tables() -> None:

@@ -115,7 +115,8 @@ class AgentDicts(Emulated):
         except Exception as error:
             raise self.raised("step", error) from error
         given = self._unpack_step(result)
-        before = [(id, slot) for id, slot in self._slot_of.items() if self.masks[slot]]
+        is_present = self.masks.tolist()  # a list is read faster than an array
+        before = [(id, slot) for id, slot in self._slot_of.items() if is_present[slot]]
         ends = {}
         for id, slot in before:
             reward = given.rewards.get(id)
@@ -252,7 +253,7 @@ class AgentDicts(Emulated):
             slot = self._slot_of.get(id)
             if slot is None:
                 out[0] = {**out[0], id: info}
-            elif isinstance(info, Mapping):
+            elif (type(info) is dict or isinstance(info, Mapping)) and info:
                 out[slot] = {**out[slot], **info}
         return out
 

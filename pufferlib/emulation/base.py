@@ -153,6 +153,8 @@ class Emulated(PufferEnv):
         return reward  # type: ignore[no-any-return]
 
     def _flag(self, field: str, value: object, slot: int | None = 0) -> bool:
+        if type(value) is bool:  # the usual case
+            return value
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):

@@ -8,9 +8,10 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -251,3 +252,86 @@ def test_processes_are_compared_by_their_median_iteration(
     assert "squared: 2 processes are 2.00 times as fast as one" in reported
     assert "64 x 64: flat 100 us, DDP 200 us" in reported
     assert [word.endswith("train_template.py") for word in commands[0]].count(True) == 1
+
+
+# ---- Environments of other packages --------------------------------------------------------------
+
+
+def test_a_ratio_is_the_median_over_rounds(bars: ModuleType) -> None:
+    batched = importlib.import_module("batched")
+    ours, other = (batched.Loop(None, 1, 2) for _ in range(2))
+    # the machine was slow in rounds 2 and 3: the ratio of the median rates would be 1.5 / 1
+    ours.rates, other.rates = [9.0, 1.5, 0.8], [10.0, 1.0, 1.0]
+
+    assert batched.ratio(ours, other) == pytest.approx(0.9)
+
+
+class Turns:
+    """Two agents in turns, one of which ends after each action: AEC steps it with None."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+
+    agent_iter = None
+
+    def reset(self, seed: int | None = None) -> None:
+        self.agents, self.tick = ["a", "b"], 0
+
+    def last(self) -> Any:
+        mask = np.array([0, 1, 1], dtype=np.int8)
+        return {"action_mask": mask}, 0.0, self.tick == 2, False, {}
+
+    def step(self, action: Any) -> None:
+        self.taken.append(action)
+        self.tick += 1
+        if action is None:
+            self.agents = []
+
+
+def test_a_plain_loop_follows_the_api_of_its_env(
+    learning: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families = importlib.import_module("families")
+    spec = SimpleNamespace(entry_point=Turns, kwargs={})
+    monkeypatch.setattr("pufferlib.registry.find", lambda name: spec)
+    loop = families.PlainLoop("turns", seed=0)
+    for _ in range(4):
+        loop.step()
+
+    # legal actions are 1 and 2; after two actions the agent is removed and a new game begins
+    assert loop.env.taken == [2, 1, None, 2, 1]
+
+
+def test_a_plain_loop_resets_an_env_that_ended(learning: ModuleType) -> None:
+    families = importlib.import_module("families")
+    loop = families.PlainLoop("gym-CartPole-v1", seed=0)
+    for _ in range(300):  # random actions keep the pole up for some 20 steps
+        loop.step()
+    assert loop.env.unwrapped.state is not None
+    assert loop.run(0.01).steps > 0
+    assert loop.count > 300
+
+
+def test_known_results_of_families_are_not_measured_again(
+    learning: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    families = importlib.import_module("learning_families")
+    asked: list[int] = []
+
+    def train(name: str, seed: int, bar: Any, extra: Any) -> dict[str, Any]:
+        asked.append(seed)
+        return {"seed": seed, "mark": bar.mark, "best": 4.0, "steps": 1, "seconds": 2.0}
+
+    def random_return(name: str) -> float:
+        raise AssertionError("the result is known")
+
+    monkeypatch.setattr(families, "train", train)
+    monkeypatch.setattr(families, "random_return", random_return)
+    results = tmp_path / "results.json"
+    row = {"seed": 1, "mark": 3.0, "best": 3.5, "steps": 1, "seconds": 1.0}
+    results.write_text(json.dumps({"crafter": {"random": 2.0, "rows": [row]}}))
+    monkeypatch.setattr(sys, "argv", ["learning.py", "crafter", "--results", str(results)])
+
+    assert families.main() == 0
+    assert asked == [2]
+    assert [each["seed"] for each in json.loads(results.read_text())["crafter"]["rows"]] == [1, 2]

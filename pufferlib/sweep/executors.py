@@ -193,12 +193,12 @@ class LocalExecutor:
 class RayExecutor:
     """Runs trials on a Ray cluster; the folder of a run is on the machine that ran it."""
 
-    def __init__(self, address: str | None = None) -> None:
-        self._ray = imported("ray", "ray", "Ray")
+    def __init__(self, program: Sequence[str] = PROGRAM) -> None:
+        self._ray, self._program = imported("ray", "ray", "Ray"), program
         self._is_own = not self._ray.is_initialized()
         if self._is_own:
-            self._ray.init(
-                address=address or os.environ.get("RAY_ADDRESS"),
+            self._ray.init(  # the cluster of RAY_ADDRESS, or a new one on this machine
+                address=os.environ.get("RAY_ADDRESS"),
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="error",
@@ -206,7 +206,8 @@ class RayExecutor:
 
     def start(self, job: Job) -> Process:
         """Start a trial on any machine with enough free cores."""
-        actor = self._ray.remote(num_cpus=job.threads)(LocalProcess).remote(job)
+        remote = self._ray.remote(num_cpus=job.threads)(LocalProcess)
+        actor = remote.remote(job, self._program)
         return _RayProcess(self._ray, actor)
 
     def close(self) -> None:

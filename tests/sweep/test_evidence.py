@@ -39,6 +39,14 @@ def test_a_trial_is_compared_at_equal_cost() -> None:
     assert not is_hopeless(line(60, cost=5, share=0.5), others)
 
 
+def test_a_long_trial_is_not_measured_against_the_ends_of_short_ones() -> None:
+    others = complete(80, 70, 60, 50, 40, 30, 20, 10)
+    # at 0.3 of its way it has 30 at cost 12, more than the others cost in all; at 0.3
+    # of theirs, the good ones had 24 and 21
+    assert not is_hopeless(line(100, cost=40, share=0.3), others)
+    assert is_hopeless(line(60, cost=40, share=0.3), others)
+
+
 def test_few_trials_and_beginnings_are_not_judged() -> None:
     assert not is_hopeless(line(1, share=0.5), complete(80, 70, 60))
     assert not is_hopeless(line(1, share=0.1), complete(*range(10, 90, 10)))

@@ -30,6 +30,7 @@ from pufferlib.system import usable_cores
 BUDGET_KEYS = ("train.total_timesteps", "train.num_iterations")  # the length of a run
 
 _PAUSE = 0.1  # seconds between two looks at the trials
+_CHECK = 0.3  # seconds between two decisions about a trial
 _REAP = 15.0  # seconds between two looks for dead drivers
 _PATIENCE = 60.0  # seconds for a trial to save and end
 _FALSE_STARTS = 3  # trials that end before training; if they are the first, the sweep is wrong
@@ -56,6 +57,7 @@ class _Running:
         self.keys: list[str] = []
         self.is_stopping = False
         self.deadline = math.inf
+        self.next_check = 0.0
 
     @property
     def curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -191,6 +193,9 @@ class Driver:
             if each.is_stopping and time.monotonic() > each.deadline:
                 each.process.kill()
             elif not each.is_stopping and len(each.points) > before:
+                if time.monotonic() < each.next_check and each.points[-1][0] < 1:
+                    return
+                each.next_check = time.monotonic() + _CHECK
                 self.on_event(Event("progress", replace(each.trial, curve=each.curve)))
                 is_whole = each.points[-1][0] >= 1  # only its last checkpoint is missing
                 if self.study.note(each.trial, each.curve) and not is_whole:

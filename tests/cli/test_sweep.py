@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -38,8 +39,10 @@ def test_a_sweep_leaves_a_config_that_trains_and_can_be_extended(
     assert "Pareto front of cost and mean_reward" in output
     assert Path("out/report.png").stat().st_size > 10_000
     best = configs.load("bandit", (), ["out/best.ini"])
-    assert configs.load_sweep("bandit").ranges["train.learning_rate"].contains(
-        best.train.learning_rate
+    assert (
+        configs.load_sweep("bandit")
+        .ranges["train.learning_rate"]
+        .contains(best.train.learning_rate)
     )
     assert main(["train", "bandit", "--config", "out/best.ini"]) == 0
     capfd.readouterr()
@@ -115,7 +118,7 @@ def test_the_view_shows_trials_best_and_budget(tmp_path: Path) -> None:
         assert trial is not None
         study.tell(trial, "complete", np.array([[1.0, 5.0, score]]))
         view.note(Event("end", study.trials()[-1]))
-    console = Console(width=100, record=True, file=open(os.devnull, "w"))
+    console = Console(width=100, record=True, file=io.StringIO())
     console.print(view.render())
     text = console.export_text()
 

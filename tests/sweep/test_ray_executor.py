@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,15 +22,40 @@ pytestmark = pytest.mark.slow
 FAKE = Path(__file__).resolve().parents[1] / "rigs" / "fake_trial.py"
 
 
+RIGS = FAKE.parent
+START_SECONDS = 300
+
+
 @pytest.fixture
-def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayExecutor]:
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayExecutor]:
+    """Trials on a cluster of this machine, which ends with this process."""
+    monkeypatch.setitem(sys.modules, "rfc3987_syntax", None)  # see ray_cluster.py
     pytest.importorskip("ray", reason="needs pufferlib[ray]")
-    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    made = RayExecutor((str(FAKE),))
-    yield made
-    made.close()
+    folder = tmp_path / "ray"
+    (folder / "users").mkdir(parents=True)
+    user = folder / "users" / str(os.getpid())
+    user.touch()
+    with (folder / "log").open("wb") as log:
+        cluster = subprocess.Popen(
+            [sys.executable, str(RIGS / "ray_cluster.py"), str(folder), "2"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not (folder / "address").exists():
+            assert cluster.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+        monkeypatch.setenv("RAY_ADDRESS", (folder / "address").read_text())
+        made = RayExecutor((str(FAKE),))
+        yield made
+        made.close()
+    finally:
+        user.unlink()
+        cluster.wait()
 
 
 def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(

@@ -14,6 +14,7 @@ State = Literal["complete", "stopped", "failed", "running"]
 _CURVE_POINTS = 32  # of a trial that are kept
 _FEW = 4  # trials that must be complete before one is stopped
 _GOOD = 0.25  # share of the complete trials that count as good
+_LEAST_GOOD = 3
 _GRACE = 0.15  # share of a trial that is always run
 
 
@@ -56,7 +57,7 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[int]:
 def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
     """Return whether no good trial was ever as bad as this one, at its cost and at its share.
 
-    Good are the best quarter of the complete trials. Each is read at the cost that this trial has
+    Good are the best quarter of the complete trials, three at least. Each is read at the cost that this trial has
     come to, and at the same share of its way: the lower score counts. At equal cost alone, a long
     trial would be measured against short ones that have already ended.
     """
@@ -64,7 +65,7 @@ def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
     if len(complete) < _FEW or not len(curve) or curve[-1, 0] < _GRACE:
         return False
     complete.sort(key=lambda each: -each.score)
-    good = complete[: max(2, round(_GOOD * len(complete)))]
+    good = complete[: max(_LEAST_GOOD, round(_GOOD * len(complete)))]
     share, cost, _ = curve[-1]
     reached = [
         float(np.interp(place, each.curve[:, column], each.curve[:, 2]))

@@ -25,7 +25,6 @@ from pufferlib.sweep.executors import (
     read_log,
 )
 from pufferlib.sweep.study import Study, Trial
-from pufferlib.system import usable_cores
 
 BUDGET_KEYS = ("train.total_timesteps", "train.num_iterations")  # the length of a run
 
@@ -86,11 +85,9 @@ class Driver:
         self.study, self.config, self.folder = study, config, folder
         self._env, self.on_event = env, on_event
         self._keys = {key: key for key in study.space.ranges} | dict(keys or {})
-        options = study.config
-        cores = usable_cores()
-        self.parallel = options.parallel or max(1, cores // options.threads)
         self._running: list[_Running] = []
         self._has_metric = False
+        self._parallel = 1
         self._next_reap = 0.0
 
     @property
@@ -106,6 +103,8 @@ class Driver:
         """
         is_ray = self.study.config.executor == "ray"
         executor = self._executor or (RayExecutor() if is_ray else LocalExecutor())
+        options = self.study.config
+        self._parallel = options.parallel or executor.capacity(options.threads)
         try:
             while True:
                 self.reap()
@@ -140,7 +139,7 @@ class Driver:
 
     def _start_trials(self, executor: Executor) -> bool:
         """Start trials while there is room and budget; return whether there was budget."""
-        while len(self._running) < self.parallel:
+        while len(self._running) < self._parallel:
             trial = self.study.ask(self._first_config(), self.folder / "trials")
             if trial is None:
                 return False

@@ -57,9 +57,9 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[int]:
 def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
     """Return whether no good trial was ever as bad as this one, at its cost and at its share.
 
-    Good are the best quarter of the complete trials, three at least. Each is read at the cost that this trial has
-    come to, and at the same share of its way: the lower score counts. At equal cost alone, a long
-    trial would be measured against short ones that have already ended.
+    Good are the best quarter of the complete trials, three at least. Each is read at the cost that
+    this trial has come to, and at the same share of its way: the lower score counts. At equal cost
+    alone, a long trial would be measured against short ones that have already ended.
     """
     complete = [each for each in others if each.state == "complete"]
     if len(complete) < _FEW or not len(curve) or curve[-1, 0] < _GRACE:

@@ -170,7 +170,73 @@ def learner() -> Task:
     return Task(ranges, run, 2000, truth, best)
 
 
-TASKS: dict[str, Callable[[], Task]] = {"branin": branin, "hartmann": hartmann, "learner": learner}
+# ---- Environments that are really trained --------------------------------------------------------
+
+
+def trained(name: str, budget: float, texts: Mapping[str, str]) -> Task:
+    """Return the search for options of an environment; cost is CPU time, the score mean_reward.
+
+    CPU seconds of one thread do not depend on what else the machine does.
+    """
+    ranges = {key: configs.check_range(key, text, key) for key, text in texts.items()}
+
+    def run(config: dict[str, Any], seed: int) -> Iterator[Step]:
+        from pufferlib import PuffeRL, make
+        from pufferlib.errors import NonFiniteError
+        from pufferlib.models import make_policy
+        from pufferlib.sweep import with_values
+
+        own = {"train.seed": seed, "train.dashboard": "off", "train.torch_threads": 1}
+        options = with_values(configs.load(name), {**config, **own, "vec.num_workers": 1})
+        is_known = False
+        with make(name, **options.vec.arguments(), **options.env) as vecenv:
+            policy = make_policy(vecenv, **vars(options.policy))
+            with PuffeRL(vecenv, policy, **options.chosen_train()) as trainer:
+                started = time.process_time()
+                while not trainer.done:
+                    try:
+                        trainer.evaluate()
+                        trainer.train()
+                    except NonFiniteError:
+                        break
+                    score = trainer.mean_and_log()["mean_reward"]
+                    if math.isfinite(score):
+                        is_known = True
+                        share = trainer.iteration / trainer.num_iterations
+                        yield Step(share, time.process_time() - started, score)
+                if not trainer.done or not is_known:
+                    yield Step(1.0, time.process_time() - started, math.nan)
+
+    return Task(ranges, run, budget)
+
+
+def cartpole() -> Task:
+    """CartPole: eight options, and few steps to learn it in."""
+    return trained("cartpole", 6, {**PPO, "train.total_timesteps": "log_uniform 30e3 300e3"})
+
+
+def breakout() -> Task:
+    """Breakout: harder, with longer trials."""
+    return trained("breakout", 30, {**PPO, "train.total_timesteps": "log_uniform 300e3 3e6"})
+
+
+PPO = {
+    "train.learning_rate": "log_uniform 1e-5 0.1",
+    "train.gamma": "logit 0.7 0.9995",
+    "train.gae_lambda": "logit 0.5 0.998",
+    "train.ent_coef": "log_uniform 1e-5 0.3",
+    "train.clip_coef": "uniform 0.05 0.5",
+    "train.n_epochs": "int 1 6",
+    "vec.num_envs": "pow2 32 1024",
+}
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "branin": branin,
+    "hartmann": hartmann,
+    "learner": learner,
+    "cartpole": cartpole,
+    "breakout": breakout,
+}
 
 
 # ---- Methods -------------------------------------------------------------------------------------
@@ -224,7 +290,8 @@ class ProteinSearch:
     """Protein by its numbers."""
 
     def __init__(self, task: Task, seed: int) -> None:
-        self.space = SearchSpace(task.ranges, budget="steps")
+        length = "steps" if "steps" in task.ranges else "train.total_timesteps"
+        self.space = SearchSpace(task.ranges, budget=length)
         self.method = Protein(self.space, seed)
         self.trials: list[Evidence] = []
         self.configs: list[dict[str, Any]] = []
@@ -314,50 +381,108 @@ def read_results() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
+def measure(name: str, method: str, seed: int) -> dict[str, Any]:
+    """Run one sweep and return what is kept of it."""
+    task, started = TASKS[name](), time.process_time()
+    outcomes = sweep(task, method, seed)
+    states = [outcome.state for outcome in outcomes]
+    curve = [(round(each.total_cost, 4), round(each.best, 5)) for each in outcomes]
+    return {
+        "budget": task.budget,
+        "best": None if math.isnan(task.best) else task.best,
+        "worst": task.worst,
+        "trials": len(outcomes),
+        "stopped": states.count("stopped"),
+        "failed": states.count("failed"),
+        "cpu_seconds": round(time.process_time() - started, 1),
+        "curve": [(cost, best if math.isfinite(best) else None) for cost, best in curve],
+    }
+
+
+def areas(results: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """Return the areas of all seeds by task and method."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name in TASKS:
+        rows = {key: row for key, row in results.items() if key.startswith(f"{name}/")}
+        seen = [score for row in rows.values() for _, score in row["curve"] if score is not None]
+        for key, row in sorted(rows.items()):
+            best = max(seen) if row["best"] is None else row["best"]
+            points = [(cost, math.nan if s is None else s) for cost, s in row["curve"]]
+            value = area(points, row["budget"], best, row["worst"])
+            found.setdefault(name, {}).setdefault(key.split("/")[1], []).append(value)
+    return found
+
+
+def print_table(results: Mapping[str, Any]) -> None:
+    for name, by_method in areas(results).items():
+        for method, values in by_method.items():
+            rows = [row for key, row in results.items() if key.startswith(f"{name}/{method}/")]
+            trials, stopped, cpu = (
+                statistics.mean(row[key] for row in rows)
+                for key in ("trials", "stopped", "cpu_seconds")
+            )
+            print(
+                f"{name:10} {method:12} area {statistics.mean(values):.4f} +- "
+                f"{statistics.pstdev(values):.4f} ({len(values)} seeds), {trials:.0f} trials, "
+                f"{stopped:.0f} stopped, {cpu:.1f} CPU seconds",
+                flush=True,
+            )
+
+
+def plot(results: Mapping[str, Any], path: str) -> None:
+    """Draw the best score so far against the cost, the mean of all seeds, for each task."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(areas(results))
+    figure, axes = pyplot.subplots(
+        1, len(names), figsize=(4.2 * len(names), 3.6), constrained_layout=True, squeeze=False
+    )
+    for place, name in zip(axes[0], names, strict=True):
+        for method in MAIN:
+            rows = [row for key, row in results.items() if key.startswith(f"{name}/{method}/")]
+            if not rows:
+                continue
+            costs = np.linspace(0, rows[0]["budget"], 200)
+            lines = [_best_at(row, costs) for row in rows]
+            width = 2.4 if method == "protein" else 1.4
+            place.plot(costs, np.mean(lines, axis=0), label=method, lw=width)
+        place.set(title=name, xlabel="cost spent")
+        place.grid(alpha=0.25)
+    axes[0, 0].set_ylabel("best score so far, mean of seeds")
+    axes[0, 0].legend(fontsize=8)
+    figure.savefig(path, dpi=100)
+
+
+def _best_at(row: Mapping[str, Any], costs: np.ndarray) -> np.ndarray:
+    known = [(cost, score) for cost, score in row["curve"] if score is not None]
+    steps = np.searchsorted([cost for cost, _ in known], costs, side="right") - 1
+    return np.array([row["worst"] if i < 0 else max(row["worst"], known[i][1]) for i in steps])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare Protein with other methods of search.")
     parser.add_argument("tasks", nargs="*", default=list(TASKS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--again", action="store_true", help="measure again what is there")
-    parser.add_argument("--scratch", action="store_true", help="keep nothing")
     parser.add_argument("--table", action="store_true", help="only print the table")
+    parser.add_argument("--plot", metavar="PNG", help="draw what has been measured")
     options = parser.parse_args()
-    results = {} if options.scratch else read_results()
-    for name in [] if options.table else options.tasks:
-        task = TASKS[name]()
-        for method in options.methods:
-            areas = []
-            for seed in range(options.seeds):
+    results = read_results()
+    for seed in [] if options.table or options.plot else range(options.seeds):
+        for name in options.tasks:
+            for method in options.methods:
                 key = f"{name}/{method}/{seed}"
                 if key not in results or options.again:
-                    started = time.process_time()
-                    outcomes = sweep(task, method, seed)
-                    results[key] = {
-                        "area": area(
-                            [(o.total_cost, o.best) for o in outcomes],
-                            task.budget,
-                            task.best,
-                            task.worst,
-                        ),
-                        "final": outcomes[-1].best,
-                        "trials": len(outcomes),
-                        "stopped": sum(o.state == "stopped" for o in outcomes),
-                        "failed": sum(o.state == "failed" for o in outcomes),
-                        "cpu_seconds": round(time.process_time() - started, 1),
-                        "curve": [(round(o.total_cost, 4), round(o.best, 5)) for o in outcomes],
-                    }
-                    if not options.scratch:
-                        RESULTS.write_text(json.dumps(results, indent=0))
-                areas.append(results[key]["area"])
-            r = [results[f"{name}/{method}/{s}"] for s in range(options.seeds)]
-            print(
-                f"{name:10} {method:12} area {statistics.mean(areas):.4f} +- {statistics.pstdev(areas):.4f}"
-                f"  final {statistics.mean(x['final'] for x in r):.3f}"
-                f"  trials {statistics.mean(x['trials'] for x in r):.0f} stopped {statistics.mean(x['stopped'] for x in r):.0f}"
-                f"  cpu {statistics.mean(x['cpu_seconds'] for x in r):.1f}",
-                flush=True,
-            )
+                    results = {**read_results(), key: measure(name, method, seed)}
+                    RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=0) + "\n")
+                    print(f"{key}: {results[key]['trials']} trials", flush=True)
+    print_table(results)
+    if options.plot:
+        plot(results, options.plot)
 
 
 if __name__ == "__main__":

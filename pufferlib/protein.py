@@ -34,6 +34,7 @@ from pufferlib.sweep import (
     check_params,
     create_study,
     find_env,
+    load_study,
     with_values,
 )
 
@@ -52,7 +53,8 @@ class Protein:
     `total_timesteps` or `num_iterations`, which may be searched too; other options of a run are
     given as `settings`, by `section.key`. `num_trials` and `max_cost`, in seconds of training or in
     steps (`cost`), limit the sweep. `storage` is the URL of a database; by default the trials are
-    kept in a journal in `folder`. Further keywords are those of `config.SweepConfig`.
+    kept in a journal in `folder`. `resume` continues the sweep that is there. Further keywords are
+    those of `config.SweepConfig`.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Protein:
         num_iterations: int | None = None,
         settings: Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
+        resume: bool = False,
         on_event: Callable[[Event], None] | None = None,
         **options: Any,
     ) -> None:
@@ -109,9 +112,21 @@ class Protein:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         is_stored = env_name is not None or folder is not None
         self.folder = Path(folder or f"sweeps/{name.replace('/', '-')}-{stamp}")
-        self.study: Study = create_study(
-            storage, f"{name}-{stamp}", self.space, self.config, self.folder if is_stored else None
-        )
+        kept = self.folder if is_stored else None
+        if resume:
+            self.study = self._resumed(storage, kept)
+        else:
+            self.study = create_study(storage, f"{name}-{stamp}", self.space, self.config, kept)
+
+    def _resumed(self, storage: str | None, folder: Path | None) -> Study:
+        """Return the newest study of the storage, which must have the same search space."""
+        study, _ = load_study(storage, None, folder, vars(self.config))
+        if study.space.ranges.keys() != self.space.ranges.keys():
+            raise UsageError(
+                "`search_space` must have the keys of the sweep that is resumed, "
+                f"{quoted(', '.join(study.space.ranges))}, but has others."
+            )
+        return study
 
     def optimize(self, function: Callable[[dict[str, Any]], Any] | None = None) -> dict[str, Any]:
         """Search until the budget is spent and return the best config: a dict of the searched keys.

@@ -301,11 +301,35 @@ def ocean_names() -> str:
     return f"C environments: {' · '.join(listed)}."
 
 
+def sweeps_table() -> str:
+    """Return the areas that methods of search reach on each task, "-" where none was measured."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import sweeps
+
+    measured = sweeps.areas(sweeps.read_results())
+    rows = []
+    for name in sweeps.TASKS:
+        by_method = measured.get(name, {})
+        means = {method: float(np.mean(values)) for method, values in by_method.items()}
+        best = max((means[m] for m in sweeps.MAIN if m in means), default=None)
+        cells = []
+        for method in sweeps.METHODS:
+            text = (
+                f"{means[method]:.3f} +- {np.std(by_method[method]):.3f}"
+                if method in means
+                else "-"
+            )
+            cells.append(f"**{text}**" if method in means and means[method] == best else text)
+        rows.append([name, *cells, str(min((len(v) for v in by_method.values()), default=0))])
+    return "\n".join(_table(("task", *sweeps.METHODS, "seeds"), rows))
+
+
 BLOCKS = {  # `<!-- generated: NAME -->` in a page
     "envs": environments_table,
     "ocean": ocean_names,
     "commands": commands_list,
     "loggers": loggers_table,
+    "sweeps": sweeps_table,
 }
 
 

@@ -388,7 +388,7 @@ def _check_ends(name: str, low: Any, high: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and type(value) is not bool
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
 
 
 def _is_whole(value: Any) -> bool:

@@ -272,7 +272,7 @@ class SweepConfig(Section):
     )
     cost: Literal["seconds", "steps"] = option("seconds", "what a trial costs: its training time")
     max_cost: float | None = option(None, "cost of all trials together", low=0)
-    parallel: int | None = option(None, "trials at a time; none: cores / threads", low=1)
+    parallel: int | None = option(None, "trials at a time; none: as many as the cores allow", low=1)
     threads: int = option(1, "cores of each trial", low=1)
     early_stop: bool = option(True, "stop trials that no good trial was ever as bad as")
     repeats: int = option(2, "runs of a leading config with other seeds, if scores vary", low=0)

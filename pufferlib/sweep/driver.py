@@ -25,11 +25,11 @@ from pufferlib.sweep.executors import (
     read_log,
 )
 from pufferlib.sweep.study import Study, Trial
-from pufferlib.system import usable_cores
 
 BUDGET_KEYS = ("train.total_timesteps", "train.num_iterations")  # the length of a run
 
 _PAUSE = 0.1  # seconds between two looks at the trials
+_CHECK = 0.3  # seconds between two decisions about a trial
 _REAP = 15.0  # seconds between two looks for dead drivers
 _PATIENCE = 60.0  # seconds for a trial to save and end
 _FALSE_STARTS = 3  # trials that end before training; if they are the first, the sweep is wrong
@@ -56,6 +56,7 @@ class _Running:
         self.keys: list[str] = []
         self.is_stopping = False
         self.deadline = math.inf
+        self.next_check = 0.0
 
     @property
     def curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -84,11 +85,9 @@ class Driver:
         self.study, self.config, self.folder = study, config, folder
         self._env, self.on_event = env, on_event
         self._keys = {key: key for key in study.space.ranges} | dict(keys or {})
-        options = study.config
-        cores = usable_cores()
-        self.parallel = options.parallel or max(1, cores // options.threads)
         self._running: list[_Running] = []
         self._has_metric = False
+        self._parallel = 1
         self._next_reap = 0.0
 
     @property
@@ -104,6 +103,8 @@ class Driver:
         """
         is_ray = self.study.config.executor == "ray"
         executor = self._executor or (RayExecutor() if is_ray else LocalExecutor())
+        options = self.study.config
+        self._parallel = options.parallel or executor.capacity(options.threads)
         try:
             while True:
                 self.reap()
@@ -138,7 +139,7 @@ class Driver:
 
     def _start_trials(self, executor: Executor) -> bool:
         """Start trials while there is room and budget; return whether there was budget."""
-        while len(self._running) < self.parallel:
+        while len(self._running) < self._parallel:
             trial = self.study.ask(self._first_config(), self.folder / "trials")
             if trial is None:
                 return False
@@ -191,6 +192,9 @@ class Driver:
             if each.is_stopping and time.monotonic() > each.deadline:
                 each.process.kill()
             elif not each.is_stopping and len(each.points) > before:
+                if time.monotonic() < each.next_check and each.points[-1][0] < 1:
+                    return
+                each.next_check = time.monotonic() + _CHECK
                 self.on_event(Event("progress", replace(each.trial, curve=each.curve)))
                 is_whole = each.points[-1][0] >= 1  # only its last checkpoint is missing
                 if self.study.note(each.trial, each.curve) and not is_whole:

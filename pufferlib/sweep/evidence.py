@@ -14,6 +14,7 @@ State = Literal["complete", "stopped", "failed", "running"]
 _CURVE_POINTS = 32  # of a trial that are kept
 _FEW = 4  # trials that must be complete before one is stopped
 _GOOD = 0.25  # share of the complete trials that count as good
+_LEAST_GOOD = 3
 _GRACE = 0.15  # share of a trial that is always run
 
 
@@ -54,25 +55,22 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[int]:
 
 
 def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
-    """Return whether no good trial was ever as bad as this one at the same cost.
+    """Return whether no good trial was ever as bad as this one, at its cost and at its share.
 
-    Good are the best quarter of the complete trials. Each is read at the cost that this trial has
-    come to, so that a slow but steady one is compared with the beginning of others. A trial that is
-    stopped keeps its curve, which says what is known about the rest.
+    Good are the best quarter of the complete trials, three at least. Each is read at the cost that
+    this trial has come to, and at the same share of its way: the lower score counts. At equal cost
+    alone, a long trial would be measured against short ones that have already ended.
     """
     complete = [each for each in others if each.state == "complete"]
     if len(complete) < _FEW or not len(curve) or curve[-1, 0] < _GRACE:
         return False
     complete.sort(key=lambda each: -each.score)
-    good = complete[: max(2, round(_GOOD * len(complete)))]
-    cost, best = curve[-1, 1], curve[:, 2].max()
-    reached = [_score_at(each.curve, cost) for each in good]
-    known = [score for score in reached if score is not None]
-    return bool(known) and best < min(known)
-
-
-def _score_at(curve: Curve, cost: float) -> float | None:
-    """Return the score that a trial had at this cost; None if its curve begins later."""
-    if cost < curve[0, 1]:
-        return None
-    return float(np.interp(cost, curve[:, 1], curve[:, 2]))
+    good = complete[: max(_LEAST_GOOD, round(_GOOD * len(complete)))]
+    share, cost, _ = curve[-1]
+    reached = [
+        float(np.interp(place, each.curve[:, column], each.curve[:, 2]))
+        for each in good
+        for column, place in enumerate((share, cost))
+        if place >= each.curve[0, column]  # else its curve begins later
+    ]
+    return bool(reached) and bool(curve[:, 2].max() < min(reached))

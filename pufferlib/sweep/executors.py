@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from pufferlib.errors import imported, one_line
 from pufferlib.runs import LOG
 from pufferlib.sweep.child import HEADER
+from pufferlib.system import usable_cores
 
 INI = "trial.ini"
 PROGRAM = ("-m", "pufferlib.sweep.child")  # what Python runs for a trial
@@ -55,6 +56,9 @@ class Process(Protocol):
 
 class Executor(Protocol):
     """Starts trials."""
+
+    def capacity(self, threads: int) -> int:
+        """Return how many trials with this many threads can run at a time."""
 
     def start(self, job: Job) -> Process:
         """Start a trial and return at once."""
@@ -182,6 +186,10 @@ class LocalExecutor:
     def __init__(self, program: Sequence[str] = PROGRAM) -> None:
         self._program = program
 
+    def capacity(self, threads: int) -> int:
+        """Return how many trials the cores of this process can run."""
+        return max(1, usable_cores() // threads)
+
     def start(self, job: Job) -> Process:
         """Start a trial."""
         return LocalProcess(job, self._program)
@@ -193,20 +201,25 @@ class LocalExecutor:
 class RayExecutor:
     """Runs trials on a Ray cluster; the folder of a run is on the machine that ran it."""
 
-    def __init__(self, address: str | None = None) -> None:
-        self._ray = imported("ray", "ray", "Ray")
+    def __init__(self, program: Sequence[str] = PROGRAM) -> None:
+        self._ray, self._program = imported("ray", "ray", "Ray"), program
         self._is_own = not self._ray.is_initialized()
         if self._is_own:
-            self._ray.init(
-                address=address or os.environ.get("RAY_ADDRESS"),
+            self._ray.init(  # the cluster of RAY_ADDRESS, or a new one on this machine
+                address=os.environ.get("RAY_ADDRESS"),
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="error",
             )
 
+    def capacity(self, threads: int) -> int:
+        """Return how many trials the cores of the cluster can run."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)) // threads)
+
     def start(self, job: Job) -> Process:
         """Start a trial on any machine with enough free cores."""
-        actor = self._ray.remote(num_cpus=job.threads)(LocalProcess).remote(job)
+        remote = self._ray.remote(num_cpus=job.threads)(LocalProcess)
+        actor = remote.remote(job, self._program)
         return _RayProcess(self._ray, actor)
 
     def close(self) -> None:

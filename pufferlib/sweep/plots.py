@@ -132,7 +132,7 @@ def _draw_coordinates(axes: Any, study: Study, report: Report, scored: list[Tria
     axes.set_xticks(list(places), [_short(key) for key in keys], rotation=20, fontsize=8)
     axes.set_yticks([])
     axes.set_ylim(-0.06, 1.06)
-    axes.set_xlim(-0.15, len(keys) - 0.65)
+    axes.set_xlim(-0.15, len(keys) - 0.5)
 
 
 def _height(study: Study, key: str, value: Any) -> float:

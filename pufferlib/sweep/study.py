@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ import numpy as np
 import psutil
 
 from pufferlib.config import Range, SweepConfig, check_range
-from pufferlib.errors import UsageError, imported, one_line, quoted
+from pufferlib.errors import MissingExtraError, UsageError, imported, one_line, quoted
 from pufferlib.sweep.distributions import from_params, to_distributions, to_params
 from pufferlib.sweep.evidence import Curve, Evidence, is_hopeless, pareto_front, thin
 from pufferlib.sweep.method import Budget, Protein, Suggestion
@@ -76,6 +77,11 @@ class Study:
         self, study: Any, space: SearchSpace, config: SweepConfig, is_new: bool = True
     ) -> None:
         self._optuna = imported("optuna", "sweep", "Optuna")
+        if config.method == "protein" and find_spec("botorch") is None:  # before any trial
+            raise MissingExtraError(
+                "BoTorch must be installed for method protein, but is not. "
+                "Try: pip install 'pufferlib[sweep]', or method tpe."
+            )
         self._study, self._storage = study, study._storage
         self.space, self.config = space, config
         self.name: str = study.study_name

@@ -26,17 +26,25 @@ def test_the_front_holds_what_nothing_beats_in_both() -> None:
 
 
 def test_a_trial_is_hopeless_if_no_good_one_was_ever_as_bad() -> None:
-    # the best quarter of eight: 80 and 70, which at cost 5 had 40 and 35
+    # the best three of eight: 80, 70 and 60, which at cost 5 had 40, 35 and 30
     others = complete(80, 70, 60, 50, 40, 30, 20, 10)
 
-    assert is_hopeless(line(60, share=0.5), others)  # 30 at cost 5
-    assert not is_hopeless(line(72, share=0.5), others)  # 36 at cost 5
+    assert is_hopeless(line(50, share=0.5), others)  # 25 at cost 5
+    assert not is_hopeless(line(62, share=0.5), others)  # 31 at cost 5
 
 
 def test_a_trial_is_compared_at_equal_cost() -> None:
     others = complete(80, 70, 60, 50, 40, 30, 20, 10)
-    # a cheap one has 30 at cost 2.5, where the good ones had 20 and 17.5
+    # a cheap one has 30 at cost 2.5, where the good ones had 20, 17.5 and 15
     assert not is_hopeless(line(60, cost=5, share=0.5), others)
+
+
+def test_a_long_trial_is_not_measured_against_the_ends_of_short_ones() -> None:
+    others = complete(80, 70, 60, 50, 40, 30, 20, 10)
+    # at 0.3 of its way it has 30 at cost 12, more than the others cost in all; at 0.3
+    # of theirs, the good ones had 24, 21 and 18
+    assert not is_hopeless(line(100, cost=40, share=0.3), others)
+    assert is_hopeless(line(50, cost=40, share=0.3), others)  # 15
 
 
 def test_few_trials_and_beginnings_are_not_judged() -> None:

@@ -132,6 +132,22 @@ def test_a_function_that_raises_or_returns_nan_fails_one_trial() -> None:
     assert "must be finite" in failures[2]
 
 
+def test_a_search_can_be_resumed(tmp_path: Path) -> None:
+    space = {"x": "log_int 1 100", "y": [1, 2]}
+    first = Protein(search_space=space, num_trials=3, method="random", folder=tmp_path)
+    first.optimize(lambda config: config["x"])
+    before = [trial.config for trial in first.trials]
+
+    options = {"num_trials": 5, "method": "random", "folder": tmp_path, "resume": True}
+    second = Protein(search_space=space, **options)
+    second.optimize(lambda config: config["x"])
+
+    assert [t.config for t in second.trials[:3]] == before
+    assert len(second.trials) == 5
+    with pytest.raises(UsageError, match="must have the keys of the sweep"):
+        Protein(search_space={"z": [1]}, **options)
+
+
 def test_a_search_without_any_result_says_why() -> None:
     protein = Protein(search_space={"x": [1]}, num_trials=1)
     with pytest.raises(PufferError, match=r"no trial has ended well.*ValueError: bad"):

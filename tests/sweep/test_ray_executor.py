@@ -1,0 +1,82 @@
+"""Trials on a Ray cluster: one of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pufferlib import config as configs
+from pufferlib.config import SweepConfig, check_range
+from pufferlib.sweep import Driver, Event, SearchSpace, create_study
+from pufferlib.sweep.executors import RayExecutor
+
+pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
+pytestmark = pytest.mark.slow
+
+FAKE = Path(__file__).resolve().parents[1] / "rigs" / "fake_trial.py"
+
+
+RIGS = FAKE.parent
+START_SECONDS = 300
+
+
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayExecutor]:
+    """Trials on a cluster of this machine, which ends with this process."""
+    monkeypatch.setitem(sys.modules, "rfc3987_syntax", None)  # see ray_cluster.py
+    pytest.importorskip("ray", reason="needs pufferlib[ray]")
+    folder = tmp_path / "ray"
+    (folder / "users").mkdir(parents=True)
+    user = folder / "users" / str(os.getpid())
+    user.touch()
+    with (folder / "log").open("wb") as log:
+        cluster = subprocess.Popen(
+            [sys.executable, str(RIGS / "ray_cluster.py"), str(folder), "2"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not (folder / "address").exists():
+            assert cluster.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+        monkeypatch.setenv("RAY_ADDRESS", (folder / "address").read_text())
+        made = RayExecutor((str(FAKE),))
+        yield made
+        made.close()
+    finally:
+        user.unlink()
+        cluster.wait()
+
+
+def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(
+    tmp_path: Path, executor: RayExecutor
+) -> None:
+    ranges = {"train.learning_rate": check_range("train.learning_rate", [0.001, 0.01], "x")}
+    options = SweepConfig(num_trials=3, method="random", parallel=2, early_stop=False)
+    study = create_study(None, "study", SearchSpace(ranges), options, tmp_path)
+    config = configs.load("", [("env", "pause", "0.3")], packaged=False)
+    driver = Driver(study, config, tmp_path, executor=executor)
+    killed: list[int] = []
+
+    def kill_once(event: Event) -> None:
+        if event.kind == "progress" and not killed:
+            killed.append(event.trial.number)
+            running = next(r for r in driver._running if r.trial.number == killed[0])
+            running.process.kill()
+
+    driver.on_event = kill_once
+    driver.run()
+
+    states = {trial.number: trial.state for trial in study.trials()}
+    assert states.pop(killed[0]) == "lost"
+    assert sorted(states.values()) == ["complete"] * 3

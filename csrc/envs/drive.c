@@ -8,10 +8,11 @@
 //    0.6 rad, left is positive). It turns by speed x tan(angle) / 2.7 m per second, then moves.
 // 2. A car crashes if an end of it leaves the street, or if it touches another car. Both ends of a
 //    car are discs of radius 1.1 m.
-// 3. A trip ends at the goal (reward 1), in a crash (reward -1) or after `patience` steps. The car
-//    leaves, and starts another trip at once; a car that finds no free lane waits, masked out.
-// The reward is also 0.02 per metre of route gained, and -0.02 for each step more than 2 m beside
-// the route.
+// 3. A trip ends at the goal (reward 1), in a crash or after `patience` steps (both: reward -0.5).
+//    The car leaves, and starts another trip at once; one that finds no free lane waits, masked
+//    out.
+// The reward is also 0.05 per metre of route gained, -0.01 for each step, and -0.02 for each step
+// more than 2 m beside the route.
 //
 // A car observes its speed, the length of route that is left, its place and direction relative to
 // the route, three points of the route ahead, and of the four nearest cars within 40 m: place,
@@ -64,7 +65,7 @@ typedef struct {
 
 static const PufField params[] = {
     PUF_PARAM_I32(Town, num_agents, 12, 1, MAX_AGENTS, "cars in the town"),
-    PUF_PARAM_I32(Town, patience, 200, 1, 100000, "steps after which a trip counts as failed"),
+    PUF_PARAM_I32(Town, patience, 150, 1, 100000, "steps after which a trip counts as failed"),
     PUF_PARAM_I32(Town, max_steps, 1000, 1, 1000000, "steps before the episode is truncated"),
 };
 
@@ -243,7 +244,7 @@ static void judge(Town* env) {
         float aside, along, across;
         const float gained = follow(car);
         compare(car, &aside, &along, &across);
-        puf_reward(&env->slots, i, 0.02f * gained - (fabsf(aside) > HALF_LANE ? 0.02f : 0));
+        puf_reward(&env->slots, i, 0.05f * gained - 0.01f - (fabsf(aside) > HALF_LANE ? 0.02f : 0));
         if (leaves_street(car))
             car->fate = CRASHED;
         else if (car->next == NUM_POINTS - 1 && car->left < ARRIVAL)
@@ -266,7 +267,7 @@ static PufStatus step(Town* env) {
         if (!car->present || car->fate == UNDER_WAY) continue;
         env->perf = car->fate == ARRIVED;
         env->score = car->fate == ARRIVED ? 1 : car->fate == CRASHED ? -1 : 0;
-        if (env->score != 0) puf_reward(&env->slots, agent, env->score);
+        puf_reward(&env->slots, agent, car->fate == ARRIVED ? 1 : -0.5f);
         puf_end_agent(&env->slots, agent);
         car->present = 0;
     }

@@ -42,6 +42,7 @@ def states_of(vecenv: VectorEnv, case: Case) -> NDArray[np.float64]:
     """Return the state of each env: it follows the 16 bytes of rng and tick."""
     size = 8 * case.state_size
     snapshot = vecenv.snapshot()
+    assert snapshot is not None
     return np.ascontiguousarray(snapshot[:, 16 : 16 + size]).view(np.float64)
 
 
@@ -53,6 +54,7 @@ def actions_for(case: Case, vecenv: VectorEnv, rng: np.random.Generator) -> NDAr
     if isinstance(vecenv.action_space, gymnasium.spaces.Discrete):
         chosen = np.where(rng.random(count) < 0.5, rng.integers(3, size=count), 1 + pump)
         return chosen.astype(np.int32)
+    assert isinstance(vecenv.action_space, gymnasium.spaces.Box)
     high = vecenv.action_space.high
     noise = rng.uniform(-high, high, (count, 1))
     return np.where(rng.random((count, 1)) < 0.5, noise, pump[:, None] * high).astype(np.float32)
@@ -206,8 +208,8 @@ def test_pendulum_scores_its_mean_cost() -> None:
 def test_shaping_adds_the_energy_gained_and_leaves_the_score(name: str) -> None:
     """Energy is (1 + sin 3x) / 2 + 0.75 v^2 / 0.0025: 0 at the bottom, 1 on top."""
 
-    def energy(row: NDArray[Any]) -> NDArray[Any]:
-        return 0.5 + 0.5 * np.sin(3 * row[:, 0]) + 300 * row[:, 1] ** 2
+    def energy(row: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(0.5 + 0.5 * np.sin(3 * row[:, 0]) + 300 * row[:, 1] ** 2)
 
     with (
         pufferlib.make(name, num_envs=8, shaping=10) as shaped,
@@ -228,7 +230,7 @@ def test_shaping_adds_the_energy_gained_and_leaves_the_score(name: str) -> None:
 
 # ---- States from a file --------------------------------------------------------------------------
 
-UNREACHABLE = {
+UNREACHABLE: dict[str, list[tuple[float, ...]]] = {
     "acrobot": [(3.2, 0, 0, 0), (0, -3.2, 0, 0), (0, 0, 13, 0), (0, 0, 0, 29), (math.nan, 0, 0, 0)],
     "mountaincar": [(-1.3, 0), (0.61, 0), (0, 0.08), (0, math.nan)],
     "mountaincar_continuous": [(-1.3, 0), (0.61, 0), (0, -0.08), (math.inf, 0)],
@@ -241,6 +243,7 @@ def test_a_state_that_play_never_reaches_is_refused(case: Case) -> None:
     with pufferlib.make(case.name, num_envs=1) as vecenv:
         vecenv.reset(seed=1)
         kept = vecenv.snapshot()
+        assert kept is not None
         for state in UNREACHABLE[case.name]:
             forged = kept.copy()
             forged[0, 16 : 16 + 8 * case.state_size] = np.frombuffer(

@@ -26,7 +26,7 @@ enum {
 };
 
 typedef uint64_t Bits;  // row r from the top, column c is bit 8 * r + c; dark where r + c is odd
-static const Bits DARK = 0x55AA55AA55AA55AAu, FIRST_COL = 0x0101010101010101u;
+static const Bits DARK = 0x55AA55AA55AA55AAu;
 static const Bits LAST_ROW = 0xFFu;  // for a side that plays upwards
 
 // The board as one side sees it, playing upwards.
@@ -59,11 +59,11 @@ static const PufField metrics[] = {PUF_DUEL_METRICS(Checkers, "moves and jumps o
 
 enum { UP_LEFT, UP_RIGHT, DOWN_LEFT, DOWN_RIGHT };
 
-// Squares one step from `squares`; those beyond the edge vanish. 3 - direction is the way back.
+// Squares one step from `squares`; 3 - direction is the way back. A step over the left or right
+// edge would lead to a light square, where no piece can be, so nothing wraps.
 static inline Bits shifted(Bits squares, int32_t direction) {
-    const Bits inner = squares & ~(direction & 1 ? FIRST_COL << (SIDE - 1) : FIRST_COL);
     static const int32_t shifts[] = {SIDE + 1, SIDE - 1, SIDE - 1, SIDE + 1};
-    return direction < DOWN_LEFT ? inner >> shifts[direction] : inner << shifts[direction];
+    return direction < DOWN_LEFT ? squares >> shifts[direction] : squares << shifts[direction];
 }
 
 // The board turned by half: bit 63 - i is bit i.

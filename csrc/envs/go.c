@@ -332,7 +332,7 @@ static bool valid(const Go* env) {
            spread(beside(empty) & other, other) == other && (!env->ko || is_single(env->ko)) &&
            !(env->ko & ~empty) && (env->black & ~1) == 0 && (env->passes & ~1) == 0 &&
            env->moves >= env->slots.tick && env->moves < env->max_moves && env->last >= -1 &&
-           env->last < PITCH * SIDE && puf_duel_valid(&env->duel);
+           env->last < PITCH * SIDE && puf_duel_valid(&env->duel) && env->legal == find_moves(env);
 }
 
 static void shape(const void* self, PufLayout* layout) {

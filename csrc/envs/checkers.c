@@ -5,7 +5,7 @@
 // onto the empty square behind it and captures it. Jumps are forced: a side that can jump must, and
 // the piece that has jumped goes on while it can. A man that reaches the last row becomes a king,
 // and its turn ends. A side that cannot move loses. After draw_after turns in a row without a
-// capture or a man's move the game is a draw, and so it is after max_steps steps. Win +1, loss -1,
+// capture or a man's move the game is a draw, and so it is after max_moves steps. Win +1, loss -1,
 // draw 0; a captured piece earns reward_capture and costs the other side as much.
 //
 // An action moves one piece by one step or jump: 32 * direction + square, where the directions are
@@ -42,7 +42,7 @@ typedef struct {
     int32_t captures;  // whether those moves are jumps
     int32_t quiet;     // turns since the last capture or man's move
     PufDuel duel;
-    int32_t draw_after, max_steps;
+    int32_t draw_after, max_moves;
     float reward_capture;
 } Checkers;
 
@@ -50,7 +50,7 @@ static const PufField params[] = {
     PUF_DUEL_PARAMS(Checkers, 0.1),
     PUF_PARAM_I32(Checkers, draw_after, 80, 1, 1000,
                   "turns of both sides without capture or man's move until a draw"),
-    PUF_PARAM_I32(Checkers, max_steps, 1000, 1, 1000000, "steps before the game is a draw"),
+    PUF_PARAM_I32(Checkers, max_moves, 1000, 1, 1000000, "steps before the game is a draw"),
     PUF_PARAM_F32(Checkers, reward_capture, 0.05, 0, 1, "reward for a captured piece"),
 };
 
@@ -166,7 +166,7 @@ static PufStatus settle(Checkers* env) {
     if (!find_moves(env))
         return puf_duel_end(&env->slots, &env->duel, env->duel.mover == 0 ? -1 : 1,
                             env->slots.tick);
-    if (env->quiet >= env->draw_after || env->slots.tick >= env->max_steps)
+    if (env->quiet >= env->draw_after || env->slots.tick >= env->max_moves)
         return puf_duel_end(&env->slots, &env->duel, 0, env->slots.tick);
     return PUF_RUNNING;
 }
@@ -334,7 +334,7 @@ static bool valid(const Checkers* env) {
     Checkers fresh = *env;
     if (!find_moves(&fresh) || memcmp(fresh.legal, env->legal, sizeof env->legal)) return false;
     return env->captures == fresh.captures && (!env->jumper || env->captures) && env->quiet >= 0 &&
-           env->quiet < env->draw_after && env->slots.tick < env->max_steps;
+           env->quiet < env->draw_after && env->slots.tick < env->max_moves;
 }
 
 static void shape(const void* self, PufLayout* layout) {

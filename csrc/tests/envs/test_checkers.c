@@ -290,7 +290,7 @@ static void test_quiet_turns_end_in_a_draw(void) {
 }
 
 static void test_too_many_steps_are_a_draw(void) {
-    Rig rig = RIG_START(&puf_env_checkers, 1, 3, {"opponent", PUF_SELF}, {"max_steps", 5});
+    Rig rig = RIG_START(&puf_env_checkers, 1, 3, {"opponent", PUF_SELF}, {"max_moves", 5});
     for (int32_t i = 1; i <= 5; i++) {
         rig_play(&rig, 0);
         CHECK(rig.terminals[0] == (i == 5) && rig.terminals[1] == (i == 5));

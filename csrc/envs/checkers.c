@@ -5,8 +5,8 @@
 // onto the empty square behind it and captures it. Jumps are forced: a side that can jump must, and
 // the piece that has jumped goes on while it can. A man that reaches the last row becomes a king,
 // and its turn ends. A side that cannot move loses. After draw_after turns in a row without a
-// capture or a man's move the game is a draw. Win +1, loss -1, draw 0; a captured piece earns
-// reward_capture and costs the other side as much.
+// capture or a man's move the game is a draw, and so it is after max_moves steps. Win +1, loss -1,
+// draw 0; a captured piece earns reward_capture and costs the other side as much.
 //
 // An action moves one piece by one step or jump: 32 * direction + square, where the directions are
 // forwards left, forwards right, back left, back right. While a jump goes on, the same side moves
@@ -26,7 +26,7 @@ enum {
 };
 
 typedef uint64_t Bits;  // row r from the top, column c is bit 8 * r + c; dark where r + c is odd
-static const Bits DARK = 0x55AA55AA55AA55AAu, FIRST_COL = 0x0101010101010101u;
+static const Bits DARK = 0x55AA55AA55AA55AAu;
 static const Bits LAST_ROW = 0xFFu;  // for a side that plays upwards
 
 // The board as one side sees it, playing upwards.
@@ -42,7 +42,7 @@ typedef struct {
     int32_t captures;  // whether those moves are jumps
     int32_t quiet;     // turns since the last capture or man's move
     PufDuel duel;
-    int32_t draw_after;
+    int32_t draw_after, max_moves;
     float reward_capture;
 } Checkers;
 
@@ -50,6 +50,7 @@ static const PufField params[] = {
     PUF_DUEL_PARAMS(Checkers, 0.1),
     PUF_PARAM_I32(Checkers, draw_after, 80, 1, 1000,
                   "turns of both sides without capture or man's move until a draw"),
+    PUF_PARAM_I32(Checkers, max_moves, 1000, 1, 1000000, "steps before the game is a draw"),
     PUF_PARAM_F32(Checkers, reward_capture, 0.05, 0, 1, "reward for a captured piece"),
 };
 
@@ -59,11 +60,11 @@ static const PufField metrics[] = {PUF_DUEL_METRICS(Checkers, "moves and jumps o
 
 enum { UP_LEFT, UP_RIGHT, DOWN_LEFT, DOWN_RIGHT };
 
-// Squares one step from `squares`; those beyond the edge vanish. 3 - direction is the way back.
+// Squares one step from `squares`; 3 - direction is the way back. A step over the left or right
+// edge would lead to a light square, where no piece can be, so nothing wraps.
 static inline Bits shifted(Bits squares, int32_t direction) {
-    const Bits inner = squares & ~(direction & 1 ? FIRST_COL << (SIDE - 1) : FIRST_COL);
     static const int32_t shifts[] = {SIDE + 1, SIDE - 1, SIDE - 1, SIDE + 1};
-    return direction < DOWN_LEFT ? inner >> shifts[direction] : inner << shifts[direction];
+    return direction < DOWN_LEFT ? squares >> shifts[direction] : squares << shifts[direction];
 }
 
 // The board turned by half: bit 63 - i is bit i.
@@ -165,7 +166,7 @@ static PufStatus settle(Checkers* env) {
     if (!find_moves(env))
         return puf_duel_end(&env->slots, &env->duel, env->duel.mover == 0 ? -1 : 1,
                             env->slots.tick);
-    if (env->quiet >= env->draw_after)
+    if (env->quiet >= env->draw_after || env->slots.tick >= env->max_moves)
         return puf_duel_end(&env->slots, &env->duel, 0, env->slots.tick);
     return PUF_RUNNING;
 }
@@ -333,7 +334,7 @@ static bool valid(const Checkers* env) {
     Checkers fresh = *env;
     if (!find_moves(&fresh) || memcmp(fresh.legal, env->legal, sizeof env->legal)) return false;
     return env->captures == fresh.captures && (!env->jumper || env->captures) && env->quiet >= 0 &&
-           env->quiet < env->draw_after;
+           env->quiet < env->draw_after && env->slots.tick < env->max_moves;
 }
 
 static void shape(const void* self, PufLayout* layout) {

@@ -22,6 +22,7 @@ typedef struct {
     PufSlots slots;
     uint8_t tiles[CELLS];
     int32_t points;  // sum of the merged tiles
+    int32_t legal;   // bit m: move m changes the board
     float score, perf, reached, highest;
     int32_t max_steps;
     float four_odds;
@@ -72,8 +73,8 @@ static int32_t slide_all(uint8_t* tiles, int32_t move) {
     return points;
 }
 
-// Whether each move changes the board: a tile has an empty cell or an equal tile ahead.
-static inline void find_moves(const uint8_t* tiles, bool legal[NUM_MOVES]) {
+// The moves that change the board, as bits: a tile has an empty cell or an equal tile ahead.
+static inline int32_t find_moves(const uint8_t* tiles) {
     // Row 0 and the cells before and after each row hold a wall that no tile equals or can enter.
     enum { WALL = 255 };
     static const int32_t ahead[NUM_MOVES] = {-1, 1, -SIDE, SIDE};
@@ -87,6 +88,7 @@ static inline void find_moves(const uint8_t* tiles, bool legal[NUM_MOVES]) {
     Board board;
     memcpy(&board, tiles, CELLS);
     const Board closed = (Board)(board >= MAX_TILE);  // the highest tile merges with none
+    int32_t legal = 0;
     for (int32_t move = 0; move < NUM_MOVES; move++) {
         Board next;
         memcpy(&next, around + SIDE + ahead[move], CELLS);
@@ -95,8 +97,9 @@ static inline void find_moves(const uint8_t* tiles, bool legal[NUM_MOVES]) {
             (Board)(board != 0) & ((Board)(next == 0) | ((Board)(next == board) & ~closed));
         uint64_t halves[2];
         memcpy(halves, &moves, sizeof halves);
-        legal[move] = (halves[0] | halves[1]) != 0;
+        legal |= ((halves[0] | halves[1]) != 0) << move;
     }
+    return legal;
 }
 
 // A new tile in a random empty cell; there is one.
@@ -126,20 +129,19 @@ static void reset(Game* env) {
     env->points = 0;
     spawn(env);
     spawn(env);
+    env->legal = find_moves(env->tiles);
 }
 
 static PufStatus step(Game* env) {
     const int32_t move = puf_action(&env->slots, 0);
-    bool legal[NUM_MOVES];
-    find_moves(env->tiles, legal);
-    if (legal[move]) {
+    if (env->legal >> move & 1) {
         const int32_t points = slide_all(env->tiles, move);
         env->points += points;
         puf_reward(&env->slots, 0, (float)points * (1.0f / (1 << GOAL)));
         spawn(env);
-        find_moves(env->tiles, legal);
+        env->legal = find_moves(env->tiles);
     }
-    const bool stuck = !legal[LEFT] && !legal[RIGHT] && !legal[UP] && !legal[DOWN];
+    const bool stuck = !env->legal;
     if (!stuck && env->slots.tick < env->max_steps) return PUF_RUNNING;
     measure(env);
     return stuck ? PUF_TERMINATED : PUF_TRUNCATED;
@@ -150,12 +152,10 @@ static PufStatus step(Game* env) {
 static void observe(const Game* env) {
     uint8_t* obs = puf_obs_u8(&env->slots, 0);
     uint8_t* mask = puf_action_mask(&env->slots, 0);
-    bool legal[NUM_MOVES];
     memset(obs, 0, CELLS * KINDS);
     for (int32_t i = 0; i < CELLS; i++) obs[i * KINDS + env->tiles[i]] = 1;
-    find_moves(env->tiles, legal);
-    const bool stuck = !legal[LEFT] && !legal[RIGHT] && !legal[UP] && !legal[DOWN];
-    for (int32_t move = 0; move < NUM_MOVES; move++) mask[move] = legal[move] || stuck;
+    for (int32_t move = 0; move < NUM_MOVES; move++)  // all of them in the last observation
+        mask[move] = !env->legal || (env->legal >> move & 1);
 }
 
 // ---- Picture ------------------------------------------------------------------------------------
@@ -202,14 +202,12 @@ static void render(const Game* env, PufCanvas* canvas) {
 // the tiles on the board: a tile of 2^k has earned at most (k - 1) * 2^k.
 static bool valid(const Game* env) {
     int32_t most = 0;
-    bool legal[NUM_MOVES];
     for (int32_t i = 0; i < CELLS; i++) {
         if (env->tiles[i] > MAX_TILE) return false;
         if (env->tiles[i]) most += (env->tiles[i] - 1) << env->tiles[i];
     }
-    find_moves(env->tiles, legal);
     return env->points >= 0 && env->points <= most && env->slots.tick < env->max_steps &&
-           (legal[LEFT] || legal[RIGHT] || legal[UP] || legal[DOWN]);
+           env->legal && env->legal == find_moves(env->tiles);
 }
 
 PUF_ENV(g2048, Game, .doc = "slide and merge tiles up to 2048", .group = "boards",

@@ -47,7 +47,7 @@ typedef struct {
 static const PufField params[] = {
     PUF_DUEL_PARAMS(Go, 0.1),
     PUF_PARAM_F32(Go, komi, 8.5, 0, 49, "points that white gets for moving second"),
-    PUF_PARAM_I32(Go, max_moves, 120, 1, 10000, "moves of both sides before the game is scored"),
+    PUF_PARAM_I32(Go, max_moves, 120, 2, 10000, "moves of both sides before the game is scored"),
 };
 
 static const PufField metrics[] = {
@@ -239,8 +239,7 @@ static void reset(Go* env) {
     env->passes = env->moves = 0;
     env->last = -1;
     env->black = env->duel.mover = puf_rand_int(&env->slots.rng, 2);
-    if (env->black == 1 && !puf_duel_is_self(&env->duel) && env->max_moves > 1)
-        place(env, answer(env));
+    if (env->black == 1 && !puf_duel_is_self(&env->duel)) place(env, answer(env));
 }
 
 static PufStatus step(Go* env) {
@@ -333,7 +332,7 @@ static bool valid(const Go* env) {
            spread(beside(empty) & other, other) == other && (!env->ko || is_single(env->ko)) &&
            !(env->ko & ~empty) && (env->black & ~1) == 0 && (env->passes & ~1) == 0 &&
            env->moves >= env->slots.tick && env->moves < env->max_moves && env->last >= -1 &&
-           env->last < PITCH * SIDE && puf_duel_valid(&env->duel);
+           env->last < PITCH * SIDE && puf_duel_valid(&env->duel) && env->legal == find_moves(env);
 }
 
 static void shape(const void* self, PufLayout* layout) {

@@ -289,6 +289,18 @@ static void test_quiet_turns_end_in_a_draw(void) {
     rig_destroy(&rig);
 }
 
+static void test_too_many_steps_are_a_draw(void) {
+    Rig rig = RIG_START(&puf_env_checkers, 1, 3, {"opponent", PUF_SELF}, {"max_moves", 5});
+    for (int32_t i = 1; i <= 5; i++) {
+        rig_play(&rig, 0);
+        CHECK(rig.terminals[0] == (i == 5) && rig.terminals[1] == (i == 5));
+    }
+    PufStats stats;
+    puf_vec_drain(rig.vec, &stats);
+    CHECK(stats.metrics[1] == 0.5 && stats.metrics[2] == 1 && stats.metrics[3] == 5);
+    rig_destroy(&rig);
+}
+
 static void test_a_coin_decides_who_begins(void) {
     for (int32_t opponent = PUF_SCRIPTED; opponent <= PUF_RANDOM; opponent++) {
         Rig rig = game_against(opponent, 0.1, 1000);
@@ -419,6 +431,7 @@ int main(void) {
     test_each_side_plays_upwards_in_its_own_view();
     test_a_side_without_pieces_or_moves_loses();
     test_quiet_turns_end_in_a_draw();
+    test_too_many_steps_are_a_draw();
     test_a_coin_decides_who_begins();
     test_the_script_keeps_its_pieces_safe();
     test_the_script_finishes_its_jumps_before_the_agent_moves();

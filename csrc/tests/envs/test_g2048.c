@@ -9,6 +9,11 @@ static Game* env_of(const Rig* rig) { return rig_env(rig, 0); }
 
 static void lay(uint8_t* tiles, const uint8_t rows[CELLS]) { memcpy(tiles, rows, CELLS); }
 
+static void lay_game(Game* env, const uint8_t rows[CELLS]) {
+    lay(env->tiles, rows);
+    env->legal = find_moves(env->tiles);
+}
+
 static bool same(const uint8_t* tiles, const uint8_t rows[CELLS]) {
     return !memcmp(tiles, rows, CELLS);
 }
@@ -53,13 +58,14 @@ static void test_a_move_is_legal_where_a_slide_changes_the_board(void) {
         const int32_t empty = puf_rand_int(&rng, 3), kinds = 2 + puf_rand_int(&rng, 16);
         for (int32_t k = 0; k < CELLS; k++)
             tiles[k] = puf_rand_int(&rng, 4) < empty ? 0 : (uint8_t)(1 + puf_rand_int(&rng, kinds));
-        bool legal[NUM_MOVES], equal = true, any = false;
-        find_moves(tiles, legal);
+        const int32_t legal = find_moves(tiles);
+        bool equal = true, any = false;
         for (int32_t move = 0; move < NUM_MOVES; move++) {
             memcpy(slid, tiles, CELLS);
             slide_all(slid, move);
-            equal = equal && legal[move] == !same(slid, tiles);
-            any = any || legal[move];
+            const bool is = legal >> move & 1;
+            equal = equal && is == !same(slid, tiles);
+            any = any || is;
         }
         CHECK(equal);
         stuck += !any;
@@ -97,7 +103,7 @@ static void test_a_tile_appears_after_a_move_that_changed_the_board_only(void) {
     static const uint8_t rows[CELLS] = {1, 2, 3, 4, 1};
     Rig rig = game();
     Game* env = env_of(&rig);
-    lay(env->tiles, rows);
+    lay_game(env, rows);
     rig_play(&rig, LEFT);  // all tiles are at the left edge and none are equal
     CHECK(same(env->tiles, rows) && rig.rewards[0] == 0 && !rig.terminals[0]);
     rig_play(&rig, UP);  // 1 and 1 merge in column 0: a 4 worth 4 points
@@ -116,7 +122,7 @@ static void test_the_game_ends_when_no_move_is_left(void) {
     static const uint8_t rows[CELLS] = {3, 4, 5, 6, 7, 8, 9, 11, 3, 4, 5, 6, 7, 8, 9, 0};
     Rig rig = game();
     Game* env = env_of(&rig);
-    lay(env->tiles, rows);
+    lay_game(env, rows);
     rig_play(&rig, RIGHT);
     CHECK(rig.terminals[0] && !rig.truncations[0]);
     PufStats stats;
@@ -130,7 +136,7 @@ static void test_the_game_ends_when_no_move_is_left(void) {
 static void test_perf_is_the_exponent_of_the_highest_tile_over_11(void) {
     static const uint8_t rows[CELLS] = {3, 4, 5, 6, 7, 8, 9, 5, 3, 4, 5, 6, 7, 8, 9, 0};
     Rig rig = game();
-    lay(env_of(&rig)->tiles, rows);
+    lay_game(env_of(&rig), rows);
     rig_play(&rig, RIGHT);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
@@ -161,7 +167,7 @@ static void test_the_observation_flags_the_exponent_of_each_cell(void) {
 static void test_the_mask_allows_the_moves_that_change_the_board(void) {
     static const uint8_t rows[CELLS] = {1, 2, 3, 4, 1};
     Rig rig = game();
-    lay(env_of(&rig)->tiles, rows);
+    lay_game(env_of(&rig), rows);
     rig_play(&rig, LEFT);  // changes nothing
     CHECK(!rig.action_masks[LEFT] && rig.action_masks[RIGHT]);
     CHECK(rig.action_masks[UP] && rig.action_masks[DOWN]);

@@ -268,14 +268,14 @@ static void test_zombies_hunt(void) {
 }
 
 static void test_needs(void) {
-    static const int32_t periods[NUM_NEEDS] = {10, 30, 20, 40};
+    static const int32_t expected[NUM_NEEDS] = {10, 30, 20, 40};
     Rig rig = quiet_world();
     World* env = sweep(&rig);
-    memcpy(env->clocks, periods, sizeof periods);
+    memcpy(env->clocks, expected, sizeof expected);
     for (int32_t tick = 1; tick <= 120; tick++) {
         rig_play(&rig, NOTHING);
         for (int32_t need = FOOD; need < NUM_NEEDS; need++)
-            CHECK(env->needs[need] == MOST - tick / periods[need]);
+            CHECK(env->needs[need] == MOST - tick / expected[need]);
         CHECK(env->needs[HEALTH] == MOST);
     }
     env->needs[HEALTH] = 5;
@@ -316,6 +316,10 @@ static void test_sleep(void) {
         ticks++;
     }
     CHECK(ticks == 8 && env->needs[ENERGY] == MOST && has(env, WAKE_UP));  // 4 ticks each
+    for (int32_t i = 0; i < 39; i++) rig_play(&rig, NOTHING);
+    CHECK(env->needs[ENERGY] == MOST);  // rested for the whole period
+    rig_play(&rig, NOTHING);
+    CHECK(env->needs[ENERGY] == MOST - 1);
     rig_destroy(&rig);
 }
 

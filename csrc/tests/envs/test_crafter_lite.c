@@ -323,6 +323,17 @@ static void test_sleep(void) {
     rig_destroy(&rig);
 }
 
+static void test_the_last_third_of_a_day_is_night(void) {
+    Rig rig = quiet_world();
+    World* env = sweep(&rig);
+    static const int32_t ticks[] = {0, 199, 200, 299, 300, 500}, night[] = {0, 0, 1, 1, 0, 1};
+    for (int32_t i = 0; i < 6; i++) {
+        env->slots.tick = ticks[i];
+        CHECK(is_night(env) == night[i]);
+    }
+    rig_destroy(&rig);
+}
+
 static void test_ends(void) {
     Rig rig = WORLD({"max_steps", 5}, {"zombies", 0}, {"skeletons", 0});
     CHECK(rig_truncates_at(&rig, 5));
@@ -406,6 +417,10 @@ static void test_unsafe_states_are_invalid(void) {
     env->who[at(3, 3)] = 1;  // a creature without a body
     CHECK(!valid(env));
     *env = kept;
+    put(env, 10, 10, ZOMBIE);  // two in one cell, and one without a body
+    env->who[at(9, 9)] = ZOMBIE + 1;
+    CHECK(!valid(env));
+    *env = kept;
     env->creatures[0].cell = -1;
     CHECK(!valid(env));
     *env = kept;
@@ -436,6 +451,7 @@ int main(void) {
     test_zombies_hunt();
     test_needs();
     test_sleep();
+    test_the_last_third_of_a_day_is_night();
     test_ends();
     test_observations();
     test_worlds();

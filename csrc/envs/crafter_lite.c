@@ -92,6 +92,7 @@ enum {
 };
 
 static const uint8_t creature_health[NUM_KINDS] = {3, 5, 3};
+static const int32_t periods[NUM_NEEDS] = {10, 30, 20, 40};  // ticks between two changes
 
 typedef struct {
     int16_t cell;
@@ -227,7 +228,6 @@ static void spawn(World* env, int32_t kind, int32_t away) {
 }
 
 static void reset(World* env) {
-    static const int32_t clocks[NUM_NEEDS] = {10, 30, 20, 40};
     puf_grid_clear(env->board, STRIDE, STRIDE, ACROSS, SIZE, SIZE, EDGE, GRASS);
     make_land(env);
     finish_land(env);
@@ -237,7 +237,7 @@ static void reset(World* env) {
     memset(env->goods, 0, sizeof env->goods);
     for (int32_t i = 0; i < NUM_NEEDS; i++) {
         env->needs[i] = MOST;
-        env->clocks[i] = clocks[i];
+        env->clocks[i] = periods[i];
     }
     env->facing = puf_rand_int(&env->slots.rng, 4);
     env->asleep = env->pickaxe = env->sword = env->unlocked = 0;
@@ -412,11 +412,11 @@ static void act(World* env, int32_t action) {
 
 static void wake(World* env) {
     env->asleep = 0;
+    env->clocks[ENERGY] = periods[ENERGY];
     unlock(env, WAKE_UP);
 }
 
 static void live(World* env) {
-    static const int32_t periods[NUM_NEEDS] = {10, 30, 20, 40};
     for (int32_t need = FOOD; need < NUM_NEEDS; need++) {
         if (need == ENERGY && env->asleep) continue;
         if (--env->clocks[need] > 0) continue;

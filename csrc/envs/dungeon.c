@@ -81,12 +81,12 @@ typedef struct {
 } Dungeon;
 
 static const PufField params[] = {
-    PUF_PARAM_I32(Dungeon, levels, 6, 1, MAX_LEVELS, "levels of the dungeon"),
+    PUF_PARAM_I32(Dungeon, levels, 5, 1, MAX_LEVELS, "levels of the dungeon"),
     PUF_PARAM_I32(Dungeon, monsters, 2, 0, 12,
                   "monsters on the first level; deeper ones have more"),
     PUF_PARAM_I32(Dungeon, items, 4, 0, MAX_ITEMS, "items on a level"),
     PUF_PARAM_I32(Dungeon, max_health, 20, 1, 100, "health at the start, and at most"),
-    PUF_PARAM_I32(Dungeon, max_steps, 600, 1, 100000, "steps before the episode is truncated"),
+    PUF_PARAM_I32(Dungeon, max_steps, 800, 1, 100000, "steps before the episode is truncated"),
     PUF_PARAM_F32(Dungeon, reward_level, 1, -10, 10, "reward for a level down"),
     PUF_PARAM_F32(Dungeon, reward_explore, 0.005, -1, 1, "reward for a floor cell seen first"),
     PUF_PARAM_F32(Dungeon, reward_item, 0.1, -10, 10, "reward for picking up an item"),

@@ -118,9 +118,13 @@ static void reset(Kitchen* env) {
         cook->facing = puf_rand_int(rng, 4);
         cook->hands = NOTHING;
     }
-    int32_t pots = 0;
-    for (int32_t cell = 0; cell < CELLS; cell++)
-        if (kind_of(env, cell) == 'P') env->pots[pots++] = (Pot){.cell = cell};
+    Pot* pot = env->pots;
+    for (int32_t cell = 0; cell < CELLS; cell++) {
+        if (kind_of(env, cell) != 'P') continue;
+        *pot = (Pot){.cell = cell, .onions = puf_rand_int(rng, 4)};
+        if (pot->onions == 3) pot->timer = puf_rand_int(rng, env->cook_time + 1);
+        pot++;
+    }
     memset(env->laid, NOTHING, sizeof env->laid);
     env->dishes = 0;
 }

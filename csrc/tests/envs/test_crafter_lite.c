@@ -268,14 +268,14 @@ static void test_zombies_hunt(void) {
 }
 
 static void test_needs(void) {
-    static const int32_t periods[NUM_NEEDS] = {10, 30, 20, 40};
+    static const int32_t expected[NUM_NEEDS] = {10, 30, 20, 40};
     Rig rig = quiet_world();
     World* env = sweep(&rig);
-    memcpy(env->clocks, periods, sizeof periods);
+    memcpy(env->clocks, expected, sizeof expected);
     for (int32_t tick = 1; tick <= 120; tick++) {
         rig_play(&rig, NOTHING);
         for (int32_t need = FOOD; need < NUM_NEEDS; need++)
-            CHECK(env->needs[need] == MOST - tick / periods[need]);
+            CHECK(env->needs[need] == MOST - tick / expected[need]);
         CHECK(env->needs[HEALTH] == MOST);
     }
     env->needs[HEALTH] = 5;
@@ -316,6 +316,21 @@ static void test_sleep(void) {
         ticks++;
     }
     CHECK(ticks == 8 && env->needs[ENERGY] == MOST && has(env, WAKE_UP));  // 4 ticks each
+    for (int32_t i = 0; i < 39; i++) rig_play(&rig, NOTHING);
+    CHECK(env->needs[ENERGY] == MOST);  // rested for the whole period
+    rig_play(&rig, NOTHING);
+    CHECK(env->needs[ENERGY] == MOST - 1);
+    rig_destroy(&rig);
+}
+
+static void test_the_last_third_of_a_day_is_night(void) {
+    Rig rig = quiet_world();
+    World* env = sweep(&rig);
+    static const int32_t ticks[] = {0, 199, 200, 299, 300, 500}, night[] = {0, 0, 1, 1, 0, 1};
+    for (int32_t i = 0; i < 6; i++) {
+        env->slots.tick = ticks[i];
+        CHECK(is_night(env) == night[i]);
+    }
     rig_destroy(&rig);
 }
 
@@ -402,6 +417,10 @@ static void test_unsafe_states_are_invalid(void) {
     env->who[at(3, 3)] = 1;  // a creature without a body
     CHECK(!valid(env));
     *env = kept;
+    put(env, 10, 10, ZOMBIE);  // two in one cell, and one without a body
+    env->who[at(9, 9)] = ZOMBIE + 1;
+    CHECK(!valid(env));
+    *env = kept;
     env->creatures[0].cell = -1;
     CHECK(!valid(env));
     *env = kept;
@@ -432,6 +451,7 @@ int main(void) {
     test_zombies_hunt();
     test_needs();
     test_sleep();
+    test_the_last_third_of_a_day_is_night();
     test_ends();
     test_observations();
     test_worlds();

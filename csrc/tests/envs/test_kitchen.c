@@ -14,6 +14,12 @@ static void put(Kitchen* env, int32_t cook, int32_t row, int32_t col, int32_t to
     env->cooks[cook] = (Cook){.cell = at(row, col), .facing = towards - UP, .hands = hands};
 }
 
+static Kitchen* with_empty_pots(const Rig* rig) {
+    Kitchen* env = rig_env(rig, 0);
+    for (int32_t i = 0; i < NUM_POTS; i++) env->pots[i].onions = env->pots[i].timer = 0;
+    return env;
+}
+
 static void step_with(Rig* rig, int32_t a, int32_t b) {
     rig->actions[0] = a;
     rig->actions[1] = b;
@@ -26,7 +32,7 @@ static bool stand_at(const Kitchen* env, int32_t a, int32_t b) {
 
 static void test_walking(void) {
     Rig rig = KITCHEN({"layout", GALLEY});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     static const int32_t rows[5] = {2, 1, 2, 3, 2}, cols[5] = {2, 2, 3, 2, 1};
     for (int32_t action = UP; action <= LEFT; action++) {
         put(env, 0, 2, 2, UP, NOTHING);
@@ -43,7 +49,7 @@ static void test_walking(void) {
 
 static void test_cooks_do_not_share_or_swap_cells(void) {
     Rig rig = KITCHEN({"layout", GALLEY});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 0, 2, 2, UP, NOTHING);
     put(env, 1, 2, 4, UP, NOTHING);
     step_with(&rig, RIGHT, LEFT);  // both want (2, 3)
@@ -61,7 +67,7 @@ static void test_cooks_do_not_share_or_swap_cells(void) {
 
 static void test_from_onions_to_a_dish(void) {
     Rig rig = KITCHEN({"layout", GALLEY}, {"cook_time", 3});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 1, 3, 5, DOWN, NOTHING);
     for (int32_t i = 1; i <= 3; i++) {
         put(env, 0, 1, 1, LEFT, NOTHING);
@@ -106,7 +112,7 @@ static void test_from_onions_to_a_dish(void) {
 
 static void test_only_soup_is_served_and_only_onions_are_cooked(void) {
     Rig rig = KITCHEN({"layout", GALLEY});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 1, 2, 5, UP, NOTHING);
     for (int32_t hands = NOTHING; hands <= PLATE; hands++) {
         put(env, 0, 3, 4, DOWN, hands);
@@ -132,7 +138,7 @@ static void test_only_soup_is_served_and_only_onions_are_cooked(void) {
 
 static void test_counters_hold_one_thing_and_cooks_take_turns(void) {
     Rig rig = KITCHEN({"layout", DIVIDED});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 0, 1, 2, RIGHT, ONION);
     put(env, 1, 1, 4, LEFT, NOTHING);
     step_with(&rig, WORK, STAY);
@@ -157,7 +163,7 @@ static void test_counters_hold_one_thing_and_cooks_take_turns(void) {
 
 static void test_truncation_and_perf(void) {
     Rig rig = KITCHEN({"layout", RING}, {"max_steps", 2}, {"par", 4});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 0, 3, 4, DOWN, SOUP);
     put(env, 1, 1, 1, UP, NOTHING);
     step_with(&rig, WORK, STAY);
@@ -173,7 +179,7 @@ static void test_truncation_and_perf(void) {
 
 static void test_observations(void) {
     Rig rig = KITCHEN({"layout", GALLEY});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 0, 1, 2, LEFT, ONION);
     put(env, 1, 2, 2, UP, PLATE);
     env->pots[1] = (Pot){.cell = at(0, 4), .onions = 3, .timer = 6};
@@ -221,9 +227,32 @@ static void test_layouts(void) {
     }
 }
 
+static void test_a_new_kitchen(void) {
+    Rig rig = RIG_START(&puf_env_kitchen, 400, 1, {"cook_time", 3});
+    int32_t onions[4] = {0}, timers[4] = {0}, lefts = 0;
+    for (int32_t i = 0; i < 400; i++) {
+        const Kitchen* env = rig_env(&rig, i);
+        CHECK(valid(env) && env->cooks[0].hands == NOTHING && env->cooks[1].hands == NOTHING);
+        const int32_t col = env->cooks[0].cell % COLS;
+        CHECK((col < 3) == (env->cooks[1].cell % COLS > 3));  // one on each side
+        lefts += col < 3;
+        for (int32_t k = 0; k < NUM_POTS; k++) {
+            onions[env->pots[k].onions]++;
+            if (env->pots[k].onions == 3) timers[env->pots[k].timer]++;
+        }
+    }
+    // 800 pots: 200 of each kind, 50 of each timer; four deviations are 49 and 27
+    for (int32_t i = 0; i < 4; i++) {
+        CHECK(onions[i] > 150 && onions[i] < 250);
+        CHECK(timers[i] > 22 && timers[i] < 80);
+    }
+    CHECK(lefts > 160 && lefts < 240);
+    rig_destroy(&rig);
+}
+
 static void test_unsafe_states_are_invalid(void) {
     Rig rig = KITCHEN({"layout", GALLEY});
-    Kitchen* env = rig_env(&rig, 0);
+    Kitchen* env = with_empty_pots(&rig);
     put(env, 0, 1, 1, UP, NOTHING);
     put(env, 1, 1, 2, UP, NOTHING);
     const Kitchen kept = *env;
@@ -257,6 +286,7 @@ int main(void) {
     test_truncation_and_perf();
     test_observations();
     test_layouts();
+    test_a_new_kitchen();
     test_unsafe_states_are_invalid();
     return CHECK_DONE();
 }

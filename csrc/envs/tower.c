@@ -5,9 +5,9 @@
 //    on a free site, or, for k = 3, raises the level of the tower there, up to 3. What is not
 //    possible or not affordable is masked and does nothing.
 // 2. A wave sends one enemy every 3 ticks; the next wave begins 30 ticks after the last of them.
-//    Wave w has 6 + 2 w enemies, whose strength grows by a quarter from wave to wave. Every third
-//    is a runner (fast and weak), from the third wave on every fifth a tank (slow and three times
-//    as strong).
+//    Wave w has 6 + 2 w enemies, whose strength grows by a quarter from wave to wave, give or take
+//    a fifth. One in three is a runner (fast and weak); from the third wave on one in five is a
+//    tank (slow, and three times as strong).
 // 3. Enemies walk; a chilled one half as fast. One that arrives costs a life, a tank three. Without
 //    lives the game is lost.
 // 4. Every tower that is ready shoots the foremost enemy in its range: arrows hit one, cannon balls
@@ -43,6 +43,7 @@ static const float damages[NUM_KINDS] = {0, 10, 16, 4};
 static const float ranges[NUM_KINDS] = {0, 2.6f, 2.3f, 2.3f};
 static const float level_damage[MAX_LEVEL + 1] = {0, 1, 1.8f, 3};
 static const float LEVEL_RANGE = 0.3f, BLAST = 1.2f;
+static const float SPREAD = 0.2f;  // of the strength of enemies of the same kind
 static const float speeds[NUM_FOES] = {0.28f, 0.4f, 0.18f}, toughness[NUM_FOES] = {1, 0.6f, 3};
 static const int32_t damage_to_lives[NUM_FOES] = {1, 1, 3};
 
@@ -116,8 +117,10 @@ static float strength_of(const Defence* env, int32_t wave, int32_t kind) {
     return strength;
 }
 
-static int32_t foe_of(int32_t wave, int32_t index) {
-    return wave >= 2 && index % 5 == 4 ? TANK : index % 3 == 2 ? RUNNER : WALKER;
+static int32_t draw_foe(Defence* env) {
+    PufRng* rng = &env->slots.rng;
+    if (env->wave >= 2 && puf_rand_int(rng, 5) == 0) return TANK;
+    return puf_rand_int(rng, 3) == 0 ? RUNNER : WALKER;
 }
 
 static void reset(Defence* env) {
@@ -152,10 +155,11 @@ static void spawn(Defence* env) {
     if (env->wave >= env->waves || --env->timer > 0) return;
     env->timer = SPAWN_GAP;
     if (env->num_enemies < MAX_ENEMIES) {
-        const int32_t i = env->num_enemies++, kind = foe_of(env->wave, env->spawned);
+        const int32_t i = env->num_enemies++, kind = draw_foe(env);
         env->kind[i] = (uint8_t)kind;
         env->place[i] = 0;
-        env->health[i] = strength_of(env, env->wave, kind);
+        env->health[i] = strength_of(env, env->wave, kind) *
+                         puf_rand_range(&env->slots.rng, 1 - SPREAD, 1 + SPREAD);
         env->chilled[i] = 0;
     }
     if (++env->spawned < wave_size(env->wave)) return;
@@ -347,7 +351,7 @@ static void render(const Defence* env, PufCanvas* canvas) {
 // ---- Validation ---------------------------------------------------------------------------------
 
 static bool valid(const Defence* env) {
-    const float strongest = 1.001f * strength_of(env, env->waves, TANK);
+    const float strongest = (1 + SPREAD) * strength_of(env, env->waves, TANK);
     for (int32_t site = 0; site < NUM_SITES; site++) {
         const Tower* tower = &env->towers[site];
         if (tower->kind < NO_TOWER || tower->kind >= NUM_KINDS || tower->level < 0 ||

@@ -88,28 +88,39 @@ static void test_waves_come_one_enemy_every_three_ticks(void) {
     rig = RIG_START(&puf_env_tower, 1, 0, {"lives", 1000});
     Defence* env = rig_env(&rig, 0);
     int32_t sent[3] = {0};
+    bool differ = false;
     // Wave 0 in ticks 30, 33, ... 45, wave 1 (8 enemies) from 75 to 96, wave 2 from 126.
     for (int32_t tick = 1; tick <= 130; tick++) {
         const int32_t before = env->num_enemies, wave = env->wave;
         rig_play(&rig, 0);
+        if (env->num_enemies > before) {
+            const int32_t i = env->num_enemies - 1;
+            const float usual = strength_of(env, wave, env->kind[i]);
+            CHECK(env->health[i] >= 0.8f * usual && env->health[i] <= 1.2f * usual);
+            differ = differ || env->health[i] != usual;
+        }
         const bool due = (tick >= 30 && tick <= 45 && tick % 3 == 0) ||
                          (tick >= 75 && tick <= 96 && tick % 3 == 0) || tick == 126 || tick == 129;
         CHECK(env->num_enemies == before + due);
         sent[wave] += due;
     }
-    CHECK(sent[0] == 6 && sent[1] == 8 && sent[2] == 2 && env->wave == 2);
+    CHECK(sent[0] == 6 && sent[1] == 8 && sent[2] == 2 && env->wave == 2 && differ);
     CHECK(wave_size(9) == 24 && all_enemies(env) == 150);
     rig_destroy(&rig);
 }
 
 static void test_enemies_have_kinds_and_grow_stronger(void) {
     Defence* env = quiet();
-    static const int32_t first[] = {WALKER, WALKER, RUNNER, WALKER, WALKER, RUNNER};
-    static const int32_t later[] = {WALKER, WALKER, RUNNER, WALKER, TANK, RUNNER};
-    for (int32_t i = 0; i < 6; i++) {
-        CHECK(foe_of(0, i) == first[i] && foe_of(1, i) == first[i] && foe_of(2, i) == later[i]);
+    int32_t early[NUM_FOES] = {0}, late[NUM_FOES] = {0};
+    for (int32_t i = 0; i < 3000; i++) {
+        env->wave = i % 2;
+        early[draw_foe(env)]++;
+        env->wave = 2 + i % 8;
+        late[draw_foe(env)]++;
     }
-    CHECK(foe_of(2, 14) == TANK);
+    CHECK(early[TANK] == 0 && abs(early[RUNNER] - 1000) < 130);  // 5 deviations of 26
+    CHECK(abs(late[TANK] - 600) < 110 && abs(late[RUNNER] - 800) < 122);
+    env->wave = 0;
     CHECK(near(strength_of(env, 0, WALKER), 20) && near(strength_of(env, 2, WALKER), 31.25f));
     CHECK(near(strength_of(env, 0, RUNNER), 12) && near(strength_of(env, 1, TANK), 75));
     rig_destroy(&rig);
@@ -224,24 +235,24 @@ static void test_observations(void) {
 // player that does nothing.
 static double plan(bool builds) {
     static const int32_t order[] = {5, 4, 7, 6, 1, 2, 9, 10};
-    rig = rig_create(&puf_env_tower, 1, 1, NULL);
+    rig = rig_create(&puf_env_tower, 16, 1, NULL);
     puf_vec_reset(rig.vec, 1);
-    const Defence* env = rig_env(&rig, 0);
-    PufStats stats = {0};
-    while (!stats.samples) {
-        int32_t action = 0;
-        for (int32_t i = 0; builds && i < 8 && !action; i++) {
-            const Tower* tower = &env->towers[order[i]];
-            const int32_t k = tower->kind == NO_TOWER ? (i % 3 == 2 ? 1 : 0) : UPGRADE;
-            if (price(env, order[i], k) < 0) continue;
-            action = act(order[i], k);
-            if (price(env, order[i], k) > env->gold) break;  // save for it
+    for (int32_t t = 0; t < 2000; t++) {
+        for (int32_t e = 0; e < 16; e++) {
+            const Defence* env = rig_env(&rig, e);
+            rig.actions[e] = 0;
+            for (int32_t i = 0; builds && i < 8 && !rig.actions[e]; i++) {
+                const Tower* tower = &env->towers[order[i]];
+                const int32_t k = tower->kind == NO_TOWER ? (i % 3 == 2 ? 1 : 0) : UPGRADE;
+                if (price(env, order[i], k) >= 0) rig.actions[e] = act(order[i], k);
+            }  // what it cannot afford yet it saves for
         }
-        rig_play(&rig, action);
-        puf_vec_drain(rig.vec, &stats);
+        puf_vec_step(rig.vec, NULL);
     }
+    PufStats stats;
+    puf_vec_drain(rig.vec, &stats);
     rig_destroy(&rig);
-    return stats.metrics[1];
+    return stats.metrics[1] / (double)stats.samples;
 }
 
 static void test_a_simple_plan_does_well_and_idling_does_not(void) {

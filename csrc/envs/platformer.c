@@ -69,8 +69,8 @@ static const PufField params[] = {
     PUF_PARAM_I32(Platformer, frameskip, 3, 1, 8, "physics ticks per step"),
     PUF_PARAM_I32(Platformer, max_steps, 400, 1, 100000, "steps before the episode is truncated"),
     PUF_PARAM_F32(Platformer, reward_coin, 1, -10, 10, "reward for the coin"),
-    PUF_PARAM_F32(Platformer, reward_tile, 0.02, -1, 1, "reward for each new tile to the right"),
-    PUF_PARAM_F32(Platformer, reward_death, -0.5, -10, 10, "reward for a saw or a fall"),
+    PUF_PARAM_F32(Platformer, reward_tile, 0.05, -1, 1, "reward for each new tile to the right"),
+    PUF_PARAM_F32(Platformer, reward_death, 0, -10, 10, "reward for a saw or a fall"),
 };
 
 static const PufField metrics[] = {

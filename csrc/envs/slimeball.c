@@ -286,7 +286,7 @@ static void render(const Slimeball* env, PufCanvas* canvas) {
     draw_slime(canvas, env, 0, PUF_GREEN);
     draw_slime(canvas, env, 1, PUF_RED);
     puf_circle(canvas, x, floor_y + 6, BALL * SCALE * 0.7f, 0xB58C42);  // its shadow
-    puf_circle(canvas, x, y, BALL * SCALE, PUF_WHITE);
+    puf_circle(canvas, x, y, BALL * SCALE, PUF_ORANGE);
     puf_ring(canvas, x, y, BALL * SCALE, 2, PUF_INK);
     puf_textf(canvas, 30, PICTURE - 36, 3, PUF_RED, "%d", (int)env->points[1]);
     puf_textf(canvas, width - 70, PICTURE - 36, 3, 0x2E7D4F, "%d", (int)env->points[0]);

@@ -11,7 +11,8 @@ enum { JUMP_RIGHT = NUM_KINDS * GO_RIGHT + WALK_JUMP, RUN_RIGHT = NUM_KINDS * GO
 
 // One tick a step, flat ground of height 3, no saws, the player at rest at x = 10.5.
 static Platformer* flat(void) {
-    rig = RIG_START(&puf_env_platformer, 1, 0, {"frameskip", 1}, {"length", 48});
+    rig = RIG_START(&puf_env_platformer, 1, 0, {"frameskip", 1}, {"length", 48},
+                    {"reward_tile", 0.02}, {"reward_death", -0.5});
     Platformer* env = rig_env(&rig, 0);
     memset(env->ground, 3, sizeof env->ground);
     memset(env->platform, 0, sizeof env->platform);

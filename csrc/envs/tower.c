@@ -1,0 +1,385 @@
+// tower - defend a winding path: build and upgrade towers, stop every wave.
+//
+// Enemies walk along a path of 40 cells; the agent builds on 12 sites beside it. One tick:
+// 1. Action 0 waits. Action 1 + 4 * site + k builds a tower of kind k (0 arrow, 1 cannon, 2 frost)
+//    on a free site, or, for k = 3, raises the level of the tower there, up to 3. What is not
+//    possible or not affordable is masked and does nothing.
+// 2. A wave sends one enemy every 3 ticks; the next wave begins 30 ticks after the last of them.
+//    Wave w has 6 + 2 w enemies, whose strength grows by a quarter from wave to wave, give or take
+//    a fifth. One in three is a runner (fast and weak); from the third wave on one in five is a
+//    tank (slow, and three times as strong).
+// 3. Enemies walk; a chilled one half as fast. One that arrives costs a life, a tank three. Without
+//    lives the game is lost.
+// 4. Every tower that is ready shoots the foremost enemy in its range: arrows hit one, cannon balls
+//    all within 1.2 cells of it, frost chills for 5 ticks. A kill earns gold.
+// The game is won when no enemy of the last wave is left.
+//
+// Observed: gold, lives, wave, ticks until the next enemy; kind and level of the tower on each
+// site; number and strength of the enemies on each of 13 parts of the path.
+#include "puf_env.h"
+
+enum { COLS = 14, ROWS = 9, NUM_SITES = 12, PATH = 40, MAX_ENEMIES = 48 };
+enum { NO_TOWER, ARROW, CANNON, FROST, NUM_KINDS };
+enum { WALKER, RUNNER, TANK, NUM_FOES };
+enum {
+    UPGRADE = 3,  // of the 4 actions of a site
+    NUM_ACTIONS = 1 + 4 * NUM_SITES,
+    MAX_LEVEL = 3,
+    SPAWN_GAP = 3,
+    PAUSE = 30,
+    CHILL = 5,
+    MAX_GOLD = 9999,
+    MAX_WAVES = 20,
+    NUM_PARTS = 13,
+    PART = 3,  // cells of the path
+    NUM_FEATURES = 5 + 4 * NUM_SITES + 2 * NUM_PARTS,
+};
+
+static const uint8_t site_x[NUM_SITES] = {2, 5, 8, 10, 4, 7, 4, 7, 10, 5, 8, 11};
+static const uint8_t site_y[NUM_SITES] = {2, 2, 2, 2, 3, 3, 5, 5, 5, 6, 6, 6};
+static const int32_t costs[NUM_KINDS] = {0, 50, 90, 60};
+static const int32_t cooldowns[NUM_KINDS] = {0, 2, 5, 3};
+static const float damages[NUM_KINDS] = {0, 10, 16, 4};
+static const float ranges[NUM_KINDS] = {0, 2.6f, 2.3f, 2.3f};
+static const float level_damage[MAX_LEVEL + 1] = {0, 1, 1.8f, 3};
+static const float LEVEL_RANGE = 0.3f, BLAST = 1.2f;
+static const float SPREAD = 0.2f;  // of the strength of enemies of the same kind
+static const float speeds[NUM_FOES] = {0.28f, 0.4f, 0.18f}, toughness[NUM_FOES] = {1, 0.6f, 3};
+static const int32_t damage_to_lives[NUM_FOES] = {1, 1, 3};
+
+typedef struct {
+    int32_t kind, level, cooldown;
+    float aim_x, aim_y;  // of its last shot, for the picture
+} Tower;
+
+typedef struct {
+    PufSlots slots;
+    Tower towers[NUM_SITES];
+    // Enemies, in no order.
+    float place[MAX_ENEMIES];  // cells walked
+    float health[MAX_ENEMIES];
+    uint8_t kind[MAX_ENEMIES], chilled[MAX_ENEMIES];
+    int32_t num_enemies, wave, spawned, timer;  // timer: ticks until the next enemy
+    int32_t gold, lives_left, killed;
+    float score, perf, waves_cleared;
+    int32_t waves, lives, start_gold, max_steps;
+    float strength;
+} Defence;
+
+static const PufField params[] = {
+    PUF_PARAM_I32(Defence, waves, 10, 1, MAX_WAVES, "waves to stop"),
+    PUF_PARAM_I32(Defence, lives, 10, 1, 1000, "lives"),
+    PUF_PARAM_I32(Defence, start_gold, 120, 0, MAX_GOLD, "gold at the start"),
+    PUF_PARAM_F32(Defence, strength, 20, 1, 1000, "strength of a walker of the first wave"),
+    PUF_PARAM_I32(Defence, max_steps, 2000, 1, 1000000, "steps before the episode is truncated"),
+};
+
+static const PufField metrics[] = {
+    PUF_METRIC(Defence, score, "enemies killed"),
+    PUF_METRIC(Defence, perf, "share of the enemies of all waves that were killed"),
+    PUF_METRIC(Defence, waves_cleared, "waves of which all enemies have come and gone"),
+};
+
+static int32_t min_int(int32_t a, int32_t b) { return a < b ? a : b; }
+
+// ---- The path -----------------------------------------------------------------------------------
+
+// Cells from left to right, down, back, down and to the right again.
+// One more than cells, so that the last one has a next.
+static const uint8_t path_x[PATH + 1] = {0,  1,  2,  3,  4, 5, 6, 7, 8,  9,  10, 11, 12, 12,
+                                         12, 12, 11, 10, 9, 8, 7, 6, 5,  4,  3,  2,  2,  2,
+                                         2,  3,  4,  5,  6, 7, 8, 9, 10, 11, 12, 13, 13};
+static const uint8_t path_y[PATH + 1] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2,
+                                         3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 6,
+                                         7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7};
+
+static inline float x_at(float place) {
+    const int32_t cell = (int32_t)place;
+    return (float)path_x[cell] + (place - (float)cell) * (float)(path_x[cell + 1] - path_x[cell]);
+}
+static inline float y_at(float place) {
+    const int32_t cell = (int32_t)place;
+    return (float)path_y[cell] + (place - (float)cell) * (float)(path_y[cell + 1] - path_y[cell]);
+}
+static const float END = PATH - 1;  // the last cell
+
+// ---- Rules --------------------------------------------------------------------------------------
+
+static int32_t wave_size(int32_t wave) { return 6 + 2 * wave; }
+
+static int32_t all_enemies(const Defence* env) {
+    return 6 * env->waves + env->waves * (env->waves - 1);
+}
+
+static float strength_of(const Defence* env, int32_t wave, int32_t kind) {
+    float strength = env->strength * toughness[kind];
+    for (int32_t i = 0; i < wave; i++) strength *= 1.25f;
+    return strength;
+}
+
+static int32_t draw_foe(Defence* env) {
+    PufRng* rng = &env->slots.rng;
+    if (env->wave >= 2 && puf_rand_int(rng, 5) == 0) return TANK;
+    return puf_rand_int(rng, 3) == 0 ? RUNNER : WALKER;
+}
+
+static void reset(Defence* env) {
+    memset(env->towers, 0, sizeof env->towers);
+    env->num_enemies = env->wave = env->spawned = env->killed = 0;
+    env->timer = PAUSE;
+    env->gold = env->start_gold;
+    env->lives_left = env->lives;
+    env->score = env->perf = env->waves_cleared = 0;
+}
+
+// Gold that action k of a site costs now; -1 if it is not possible.
+static int32_t price(const Defence* env, int32_t site, int32_t k) {
+    const Tower* tower = &env->towers[site];
+    if (k != UPGRADE) return tower->kind == NO_TOWER ? costs[k + 1] : -1;
+    if (tower->kind == NO_TOWER || tower->level >= MAX_LEVEL) return -1;
+    return costs[tower->kind] * (1 + tower->level) / 2;
+}
+
+static void build(Defence* env, int32_t action) {
+    if (action == 0) return;
+    const int32_t site = (action - 1) / 4, k = (action - 1) % 4, cost = price(env, site, k);
+    if (cost < 0 || cost > env->gold) return;
+    env->gold -= cost;
+    if (k == UPGRADE)
+        env->towers[site].level++;
+    else
+        env->towers[site] = (Tower){.kind = k + 1, .level = 1};
+}
+
+static void spawn(Defence* env) {
+    if (env->wave >= env->waves || --env->timer > 0) return;
+    env->timer = SPAWN_GAP;
+    if (env->num_enemies < MAX_ENEMIES) {
+        const int32_t i = env->num_enemies++, kind = draw_foe(env);
+        env->kind[i] = (uint8_t)kind;
+        env->place[i] = 0;
+        env->health[i] = strength_of(env, env->wave, kind) *
+                         puf_rand_range(&env->slots.rng, 1 - SPREAD, 1 + SPREAD);
+        env->chilled[i] = 0;
+    }
+    if (++env->spawned < wave_size(env->wave)) return;
+    env->spawned = 0;
+    env->wave++;
+    env->timer = PAUSE;
+}
+
+static void remove_enemy(Defence* env, int32_t i) {
+    const int32_t last = --env->num_enemies;
+    env->place[i] = env->place[last];
+    env->health[i] = env->health[last];
+    env->kind[i] = env->kind[last];
+    env->chilled[i] = env->chilled[last];
+}
+
+static void walk(Defence* env) {
+    for (int32_t i = env->num_enemies - 1; i >= 0; i--) {
+        const float speed = speeds[env->kind[i]];
+        env->place[i] += env->chilled[i] ? 0.5f * speed : speed;
+        env->chilled[i] -= env->chilled[i] > 0;
+        if (env->place[i] < END) continue;
+        const int32_t lost = min_int(damage_to_lives[env->kind[i]], env->lives_left);
+        env->lives_left -= lost;
+        puf_reward(&env->slots, 0, -0.5f * (float)lost);
+        remove_enemy(env, i);
+    }
+}
+
+static void hurt(Defence* env, int32_t i, float damage, bool chills) {
+    env->health[i] -= damage;
+    if (chills) env->chilled[i] = CHILL;
+}
+
+static void shoot(Defence* env, int32_t site) {
+    Tower* tower = &env->towers[site];
+    const float x = site_x[site], y = site_y[site];
+    const float range = ranges[tower->kind] + LEVEL_RANGE * (float)(tower->level - 1);
+    int32_t target = -1;
+    for (int32_t i = 0; i < env->num_enemies; i++) {
+        if (env->health[i] <= 0 || (target >= 0 && env->place[i] <= env->place[target])) continue;
+        const float dx = x_at(env->place[i]) - x, dy = y_at(env->place[i]) - y;
+        if (dx * dx + dy * dy <= range * range) target = i;
+    }
+    if (target < 0) return;
+    const float damage = damages[tower->kind] * level_damage[tower->level];
+    tower->cooldown = cooldowns[tower->kind];
+    tower->aim_x = x_at(env->place[target]);
+    tower->aim_y = y_at(env->place[target]);
+    if (tower->kind != CANNON) {
+        hurt(env, target, damage, tower->kind == FROST);
+        return;
+    }
+    for (int32_t i = 0; i < env->num_enemies; i++) {
+        const float dx = x_at(env->place[i]) - tower->aim_x;
+        const float dy = y_at(env->place[i]) - tower->aim_y;
+        if (dx * dx + dy * dy <= BLAST * BLAST) hurt(env, i, damage, false);
+    }
+}
+
+static void collect(Defence* env) {
+    for (int32_t i = env->num_enemies - 1; i >= 0; i--) {
+        if (env->health[i] > 0) continue;
+        const int32_t bounty = (env->kind[i] == TANK ? 15 : 5) + env->wave / 2;
+        env->gold = min_int(env->gold + bounty, MAX_GOLD);
+        env->killed++;
+        puf_reward(&env->slots, 0, 0.1f);
+        remove_enemy(env, i);
+    }
+}
+
+static PufStatus step(Defence* env) {
+    build(env, puf_action(&env->slots, 0));
+    spawn(env);
+    walk(env);
+    for (int32_t site = 0; site < NUM_SITES; site++) {
+        Tower* tower = &env->towers[site];
+        if (tower->cooldown) tower->cooldown--;
+        if (tower->kind != NO_TOWER && !tower->cooldown) shoot(env, site);
+    }
+    collect(env);
+    env->score = (float)env->killed;
+    env->perf = fminf(env->score / (float)all_enemies(env), 1);
+    env->waves_cleared = (float)(env->wave - (env->num_enemies > 0 && env->wave > 0));
+    if (env->lives_left <= 0) return PUF_TERMINATED;
+    if (env->wave >= env->waves && env->num_enemies == 0) {
+        puf_reward(&env->slots, 0, 2);
+        return PUF_TERMINATED;
+    }
+    return env->slots.tick >= env->max_steps ? PUF_TRUNCATED : PUF_RUNNING;
+}
+
+// ---- Observations -------------------------------------------------------------------------------
+
+static void observe(const Defence* env) {
+    float* obs = puf_obs_f32(&env->slots, 0);
+    uint8_t* mask = puf_action_mask(&env->slots, 0);
+    const float usual = 1 / (4 * strength_of(env, min_int(env->wave, env->waves - 1), WALKER));
+    obs[0] = fminf((float)env->gold * (1.0f / 500), 1);
+    obs[1] = (float)env->lives_left / (float)env->lives;
+    obs[2] = (float)env->wave / (float)env->waves;
+    obs[3] = (float)env->timer * (1.0f / PAUSE);
+    obs[4] = (float)env->spawned * (1.0f / 64);
+    obs += 5;
+    mask[0] = 1;
+    for (int32_t site = 0; site < NUM_SITES; site++, obs += 4) {
+        const Tower* tower = &env->towers[site];
+        for (int32_t kind = ARROW; kind < NUM_KINDS; kind++) obs[kind - 1] = tower->kind == kind;
+        obs[3] = (float)tower->level * (1.0f / MAX_LEVEL);
+        for (int32_t k = 0; k < 4; k++) {
+            const int32_t cost = price(env, site, k);
+            mask[1 + 4 * site + k] = cost >= 0 && cost <= env->gold;
+        }
+    }
+    memset(obs, 0, 2 * NUM_PARTS * sizeof(float));
+    for (int32_t i = 0; i < env->num_enemies; i++) {
+        float* part = obs + 2 * ((int32_t)env->place[i] / PART);
+        part[0] = fminf(part[0] + 0.125f, 1);
+        part[1] = fminf(part[1] + env->health[i] * usual, 1);
+    }
+}
+
+// ---- Picture ------------------------------------------------------------------------------------
+
+enum { CELL = 40, HEADER = 40 };
+
+static void draw_tower(const Defence* env, PufCanvas* canvas, int32_t site) {
+    static const uint32_t colors[NUM_KINDS] = {0, PUF_BROWN, 0x4A5360, PUF_CYAN};
+    const Tower* tower = &env->towers[site];
+    const float x = ((float)site_x[site] + 0.5f) * CELL;
+    const float y = HEADER + ((float)site_y[site] + 0.5f) * CELL;
+    puf_rect(canvas, x - 17, y - 17, 34, 34, 0x8E9AA0);
+    puf_rect_outline(canvas, x - 17, y - 17, 34, 34, 2, 0x6B767C);
+    if (tower->kind == NO_TOWER) {
+        puf_line(canvas, x - 6, y, x + 6, y, 3, 0x6B767C);
+        puf_line(canvas, x, y - 6, x, y + 6, 3, 0x6B767C);
+        return;
+    }
+    puf_circle(canvas, x, y, 15, puf_blend(colors[tower->kind], PUF_BLACK, 0.25f));
+    puf_circle(canvas, x, y, 12, colors[tower->kind]);
+    const float aim_x = (tower->aim_x + 0.5f) * CELL;
+    const float aim_y = HEADER + (tower->aim_y + 0.5f) * CELL;
+    const float dx = aim_x - x, dy = aim_y - y, far = sqrtf(dx * dx + dy * dy) + 1;
+    puf_line(canvas, x, y, x + 17 * dx / far, y + 17 * dy / far, tower->kind == CANNON ? 9 : 5,
+             PUF_INK);
+    for (int32_t i = 0; i < tower->level; i++)
+        puf_circle(canvas, x - 10 + 10 * (float)i, y + 13, 4, PUF_YELLOW);
+    if (tower->cooldown != cooldowns[tower->kind]) return;
+    if (tower->kind == CANNON)  // the shot of this tick
+        puf_ring(canvas, aim_x, aim_y, BLAST * CELL, 4, PUF_ORANGE);
+    else
+        puf_line(canvas, x, y, aim_x, aim_y, 2, tower->kind == FROST ? PUF_WHITE : PUF_YELLOW);
+}
+
+static void render(const Defence* env, PufCanvas* canvas) {
+    static const uint32_t colors[NUM_FOES] = {PUF_RED, PUF_PINK, PUF_PURPLE};
+    static const float radii[NUM_FOES] = {9, 7, 13};
+    puf_clear(canvas, 0x5C9E54);
+    for (int32_t row = 0; row < ROWS; row++)
+        for (int32_t col = row % 2; col < COLS; col += 2)
+            puf_rect(canvas, (float)(col * CELL), (float)(HEADER + row * CELL), CELL, CELL,
+                     0x63A65B);
+    for (int32_t i = 0; i < PATH; i++)
+        puf_rect(canvas, (float)(path_x[i] * CELL), (float)(HEADER + path_y[i] * CELL), CELL, CELL,
+                 0xD9BE8C);
+    const float end_x = (float)(path_x[PATH - 1] * CELL), end_y = HEADER + 7.0f * CELL;
+    puf_rect(canvas, end_x + 4, end_y + 4, CELL - 8, CELL - 8, PUF_SLATE);  // the castle
+    for (int32_t i = 0; i < 3; i++)
+        puf_rect(canvas, end_x + 4 + 12 * (float)i, end_y - 2, 8, 10, PUF_SLATE);
+    for (int32_t site = 0; site < NUM_SITES; site++) draw_tower(env, canvas, site);
+    for (int32_t i = 0; i < env->num_enemies; i++) {
+        const int32_t kind = env->kind[i];
+        const float x = (x_at(env->place[i]) + 0.5f) * CELL;
+        const float y = HEADER + (y_at(env->place[i]) + 0.5f) * CELL;
+        const float full = strength_of(env, min_int(env->wave, env->waves - 1), kind);
+        puf_circle(canvas, x, y, radii[kind] + 2, PUF_INK);
+        puf_circle(canvas, x, y, radii[kind], env->chilled[i] ? PUF_BLUE : colors[kind]);
+        puf_rect(canvas, x - 10, y - radii[kind] - 8, 20, 4, PUF_INK);
+        puf_rect(canvas, x - 10, y - radii[kind] - 8, 20 * fminf(env->health[i] / full, 1), 4,
+                 PUF_GREEN);
+    }
+    puf_rect(canvas, 0, 0, COLS * CELL, HEADER, PUF_INK);
+    puf_textf(canvas, 10, 12, 2, PUF_YELLOW, "GOLD %d", (int)env->gold);
+    puf_textf(canvas, 170, 12, 2, PUF_RED, "LIVES %d", (int)env->lives_left);
+    puf_textf(canvas, 340, 12, 2, PUF_PAPER, "WAVE %d/%d", (int)min_int(env->wave + 1, env->waves),
+              (int)env->waves);
+}
+
+// ---- Validation ---------------------------------------------------------------------------------
+
+static bool valid(const Defence* env) {
+    const float strongest = (1 + SPREAD) * strength_of(env, env->waves, TANK);
+    for (int32_t site = 0; site < NUM_SITES; site++) {
+        const Tower* tower = &env->towers[site];
+        if (tower->kind < NO_TOWER || tower->kind >= NUM_KINDS || tower->level < 0 ||
+            tower->level > MAX_LEVEL || (tower->kind == NO_TOWER) != (tower->level == 0) ||
+            tower->cooldown < 0 || tower->cooldown > 5 || !puf_within(tower->aim_x, 0, COLS) ||
+            !puf_within(tower->aim_y, 0, ROWS))
+            return false;
+    }
+    if (env->num_enemies < 0 || env->num_enemies > MAX_ENEMIES) return false;
+    for (int32_t i = 0; i < env->num_enemies; i++)
+        if (!puf_within(env->place[i], 0, END) || env->place[i] >= END ||
+            !puf_within(env->health[i], 0, strongest) || env->health[i] <= 0 ||
+            env->kind[i] >= NUM_FOES || env->chilled[i] > CHILL)
+            return false;
+    return env->slots.tick < env->max_steps && env->wave >= 0 && env->wave <= env->waves &&
+           (env->wave < env->waves || env->num_enemies > 0) && env->spawned >= 0 &&
+           env->spawned < wave_size(env->wave) && env->timer >= 0 && env->timer <= PAUSE &&
+           env->gold >= 0 && env->gold <= MAX_GOLD && env->lives_left >= 1 &&
+           env->lives_left <= env->lives && env->killed >= 0 &&
+           env->killed <= MAX_ENEMIES * env->slots.tick;
+}
+
+PUF_ENV(tower, Defence, .doc = "build and upgrade towers to stop waves of enemies",
+        .group = "worlds",
+        .layout = {
+            .agents = 1,
+            .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = 0, .high = 1},
+            .actions = PUF_DISCRETE(NUM_ACTIONS),
+            .action_masks = true,
+            .width = COLS * CELL,
+            .height = HEADER + ROWS * CELL});

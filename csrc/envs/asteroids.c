@@ -465,7 +465,7 @@ static bool valid(const Asteroids* env) {
 }
 
 PUF_ENV(asteroids, Asteroids, .doc = "steer a ship and shoot rocks until all waves are cleared",
-        .group = "arcade",
+        .group = "arcade", .action_names = "stay left right thrust fire",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

@@ -4,9 +4,8 @@
 // 1. Moves (1 up, 2 right, 3 down, 4 left; 0 stays). Units move one after the other, the teams by
 //    turns; the unit that begins changes every tick. Walls and units block.
 // 2. Shots (5 up, 6 right, 7 down, 8 left), all at once. A shot flies up to `range` cells and stops
-// at
-//    the first wall or unit; an enemy there loses one health. Then the gun reloads for reload_time
-//    ticks.
+//    at the first wall or unit; an enemy there loses one health. Then the gun reloads for
+//    reload_time ticks.
 // 3. Units without health leave the field. They see the rest of the battle and share its end, but
 //    their mask allows only 0.
 // The battle ends when a team has no unit left, or after max_steps: then the team with more units
@@ -19,8 +18,7 @@
 // A unit observes four 0/1 planes of the 9 x 9 cells around it (walls, its team, enemies, enemies
 // with one health left) and flags: health (one per point), ready to fire; an enemy in the line of
 // fire above, right, below, left; the way to the nearest enemy; and by how many units its team is
-// ahead
-// (-2 or less, -1, 0, 1, 2 or more). After it has left, only the last five are set.
+// ahead (-2 or less, -1, 0, 1, 2 or more). After it has left, only the last five are set.
 #include "puf_grid.h"
 
 enum { EMPTY, WALL, UNIT };  // unit k of both teams is UNIT + k
@@ -392,7 +390,9 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(battle, Field, .doc = "eliminate the other team in a battle of shooters",
-        .group = "many agents", .shape = shape,
+        .group = "many agents",
+        .action_names = "stay up right down left shoot_up shoot_right shoot_down shoot_left",
+        .shape = shape,
         .layout = {.agents = 5,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {FEATURES}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(NUM_ACTIONS),

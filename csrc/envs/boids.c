@@ -23,14 +23,14 @@ typedef struct {
     float total, late;    // sums of flocking over birds and ticks; of the second half
     float total_company;  // sum of birds in sight
     float score, perf, flocking;
-    int32_t num_birds, company, max_steps;
+    int32_t num_agents, company, max_steps;
     float size, vision, separation, max_turn;
     float x[MAX_BIRDS], y[MAX_BIRDS], ahead_x[MAX_BIRDS], ahead_y[MAX_BIRDS], speed[MAX_BIRDS];
     float seen[MAX_BIRDS][FEATURES];
 } Sky;
 
 static const PufField params[] = {
-    PUF_PARAM_I32(Sky, num_birds, 24, 1, MAX_BIRDS, "birds in one sky"),
+    PUF_PARAM_I32(Sky, num_agents, 24, 1, MAX_BIRDS, "birds in one sky"),
     PUF_PARAM_F32(Sky, size, 24, 4, 200, "width and height of the sky"),
     PUF_PARAM_F32(Sky, vision, 5, 0.5, 50, "how far a bird sees"),
     PUF_PARAM_F32(Sky, separation, 1, 0.01, 10, "distance that birds should keep"),
@@ -54,7 +54,7 @@ typedef struct {
 // Offsets to all birds, the short way round.
 PUF_HOT static void measure(const Sky* env, int32_t bird, Offsets* to) {
     const float size = env->size, half = 0.5f * size, x = env->x[bird], y = env->y[bird];
-    for (int32_t i = 0; i < env->num_birds; i++) {
+    for (int32_t i = 0; i < env->num_agents; i++) {
         float right = env->x[i] - x, down = env->y[i] - y;
         right += right > half ? -size : right < -half ? size : 0;
         down += down > half ? -size : down < -half ? size : 0;
@@ -83,7 +83,7 @@ static float look(Sky* env, int32_t bird, int32_t* company) {
     const float range = env->vision * env->vision, scale = 1 / env->vision;
     float right = 0, down = 0, heading_x = 0, heading_y = 0, least = 1e9f;
     int32_t nearest[NUM_NEAREST], near[MAX_BIRDS], count = 0, in_sight = 0;
-    for (int32_t i = 0; i < env->num_birds; i++) {  // without a branch: chance decides it
+    for (int32_t i = 0; i < env->num_agents; i++) {  // without a branch: chance decides it
         near[in_sight] = i;
         in_sight += (to.squared[i] <= range) & (i != bird);
     }
@@ -126,7 +126,7 @@ static float look(Sky* env, int32_t bird, int32_t* company) {
 
 static void reset(Sky* env) {
     PufRng* rng = &env->slots.rng;
-    for (int32_t i = 0; i < env->num_birds; i++) {
+    for (int32_t i = 0; i < env->num_agents; i++) {
         float x, y, squared;
         do {  // a point in the ring gives any direction equally often
             x = puf_rand_range(rng, -1, 1);
@@ -140,7 +140,7 @@ static void reset(Sky* env) {
         env->speed[i] = puf_rand_range(rng, MIN_SPEED, MAX_SPEED);
     }
     env->total = env->late = env->total_company = 0;
-    for (int32_t i = 0, company; i < env->num_birds; i++) look(env, i, &company);
+    for (int32_t i = 0, company; i < env->num_agents; i++) look(env, i, &company);
 }
 
 // Back into [0, size) after at most one step across the edge.
@@ -166,10 +166,10 @@ static void fly(Sky* env, int32_t bird) {
 }
 
 static PufStatus step(Sky* env) {
-    for (int32_t bird = 0; bird < env->num_birds; bird++) fly(env, bird);
+    for (int32_t bird = 0; bird < env->num_agents; bird++) fly(env, bird);
     float sum = 0;
     int32_t in_sight = 0;
-    for (int32_t bird = 0; bird < env->num_birds; bird++) {
+    for (int32_t bird = 0; bird < env->num_agents; bird++) {
         int32_t company;
         const float flocking = look(env, bird, &company);
         puf_reward(&env->slots, bird, flocking);
@@ -180,7 +180,7 @@ static PufStatus step(Sky* env) {
     env->total_company += (float)in_sight;
     if (env->slots.tick > env->max_steps / 2) env->late += sum;
     if (env->slots.tick < env->max_steps) return PUF_RUNNING;
-    const float birds = (float)env->num_birds;
+    const float birds = (float)env->num_agents;
     env->score = env->total_company / (birds * (float)env->max_steps);
     env->flocking = env->total / (birds * (float)env->max_steps);
     env->perf = env->late / (birds * (float)(env->max_steps - env->max_steps / 2));
@@ -190,7 +190,7 @@ static PufStatus step(Sky* env) {
 // ---- Observations -------------------------------------------------------------------------------
 
 static void observe(const Sky* env) {
-    for (int32_t bird = 0; bird < env->num_birds; bird++)
+    for (int32_t bird = 0; bird < env->num_agents; bird++)
         memcpy(puf_obs_f32(&env->slots, bird), env->seen[bird], sizeof env->seen[bird]);
 }
 
@@ -218,7 +218,7 @@ static void render(const Sky* env, PufCanvas* canvas) {
         puf_rect(canvas, 0, HEADER + (float)band * PICTURE / 16, PICTURE, PICTURE / 16,
                  puf_blend(0x2F6DB5, 0xBFE3F5, (float)band / 15));
     float flocking = 0;
-    for (int32_t i = 0; i < env->num_birds; i++) {
+    for (int32_t i = 0; i < env->num_agents; i++) {
         const float x = env->x[i] * pixels, y = HEADER + env->y[i] * pixels;
         const uint32_t color = puf_blend(PUF_RED, PUF_PAPER, fminf(1, fmaxf(0, env->seen[i][4])));
         draw_bird(canvas, x + 3, y + 4, env->ahead_x[i], env->ahead_y[i], length, 0x2B5F96);
@@ -226,15 +226,15 @@ static void render(const Sky* env, PufCanvas* canvas) {
         flocking += env->seen[i][4];
     }
     puf_rect(canvas, 0, 0, PICTURE, HEADER, PUF_INK);
-    puf_textf(canvas, 8, 8, 2, PUF_PAPER, "BIRDS %d  ALIGNMENT %.2f  STEP %d", (int)env->num_birds,
-              (double)(flocking / (float)env->num_birds), (int)env->slots.tick);
+    puf_textf(canvas, 8, 8, 2, PUF_PAPER, "BIRDS %d  ALIGNMENT %.2f  STEP %d", (int)env->num_agents,
+              (double)(flocking / (float)env->num_agents), (int)env->slots.tick);
 }
 
 // ---- Validation and layout ----------------------------------------------------------------------
 
 static bool valid(const Sky* env) {
     const float most = (float)MAX_BIRDS * (float)env->max_steps;
-    for (int32_t i = 0; i < env->num_birds; i++) {
+    for (int32_t i = 0; i < env->num_agents; i++) {
         const float length = env->ahead_x[i] * env->ahead_x[i] + env->ahead_y[i] * env->ahead_y[i];
         if (!puf_within(env->x[i], 0, env->size) || !puf_within(env->y[i], 0, env->size) ||
             env->x[i] == env->size || env->y[i] == env->size || !puf_within(length, 0.9f, 1.1f) ||
@@ -246,11 +246,11 @@ static bool valid(const Sky* env) {
 }
 
 static void shape(const void* self, PufLayout* layout) {
-    layout->agents = ((const Sky*)self)->num_birds;
+    layout->agents = ((const Sky*)self)->num_agents;
 }
 
 PUF_ENV(boids, Sky, .doc = "fly together as a flock of birds", .group = "many agents",
-        .shape = shape,
+        .action_names = "turn, speed", .shape = shape,
         .layout = {.agents = 24,
                    .obs = PUF_BOX_F32(FEATURES),
                    .actions = PUF_CONTINUOUS(2, -1, 1),

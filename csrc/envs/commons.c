@@ -225,7 +225,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(commons, Orchard, .doc = "harvest an orchard that regrows only if it is spared",
-        .group = "many agents", .shape = shape,
+        .group = "many agents", .action_names = "stay up right down left", .shape = shape,
         .layout = {
             .agents = 8,
             .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {NUM_PLANES, WINDOW}, .low = 0, .high = 1},

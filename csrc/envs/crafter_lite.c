@@ -732,6 +732,9 @@ static bool valid(const World* env) {
 
 PUF_ENV(crafter_lite, World, .doc = "gather, craft and survive to unlock 22 achievements",
         .group = "worlds",
+        .action_names =
+            "stay up right down left use sleep place_stone place_table place_furnace place_sapling "
+            "wood_pickaxe stone_pickaxe iron_pickaxe wood_sword stone_sword iron_sword",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {FEATURES}, .low = 0, .high = MOST},
                    .actions = PUF_DISCRETE(NUM_ACTIONS),

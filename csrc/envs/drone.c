@@ -397,6 +397,7 @@ static bool valid(const Drone* env) {
 }
 
 PUF_ENV(drone, Drone, .doc = "hover with a quadrotor, then race through gates", .group = "motion",
+        .action_names = "motor_1, motor_2, motor_3, motor_4",
         .layout = {.agents = 1,
                    .obs = PUF_BOX_F32(NUM_FEATURES),
                    .actions = PUF_CONTINUOUS(NUM_MOTORS, -1, 1),

@@ -579,7 +579,7 @@ static bool valid(const Dungeon* env) {
 }
 
 PUF_ENV(dungeon, Dungeon, .doc = "explore a dungeon, fight its monsters, find the stairs down",
-        .group = "worlds",
+        .group = "worlds", .action_names = "up right down left rest drink descend shoot read",
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {FEATURES}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(NUM_ACTIONS),

@@ -201,6 +201,7 @@ static bool valid(const Flappy* env) {
 }
 
 PUF_ENV(flappy, Flappy, .doc = "flap through the gaps between pipes", .group = "arcade",
+        .action_names = "glide flap",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

@@ -240,6 +240,7 @@ static bool valid(const Freeway* env) {
 }
 
 PUF_ENV(freeway, Freeway, .doc = "lead a chicken across ten lanes of traffic", .group = "arcade",
+        .action_names = "stay up down",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

@@ -211,6 +211,7 @@ static bool valid(const Game* env) {
 }
 
 PUF_ENV(g2048, Game, .doc = "slide and merge tiles up to 2048", .group = "boards",
+        .action_names = "left right up down",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {CELLS, KINDS}, .low = 0, .high = 1},

@@ -7,15 +7,13 @@
 //    of frames have passed for each enemy alive, so the fewer are left, the faster they are. At an
 //    edge they come down by 8 instead and turn round. They flatten the bunkers that they reach.
 // 3. An enemy at the bottom of its column may drop a bomb (up to 3 at once, 4 units a tick): half
-// of
-//    them in the column nearest to the cannon, the others in a random one.
+//    of them in the column nearest to the cannon, the others in a random one.
 // 4. A shot or bomb that meets a bunker takes a cell of 4 x 4 with it. A shot that meets an enemy
 //    kills it: 30 points in the top row, 20 in the next two, 10 in the lowest two. Sometimes a
 //    saucer crosses above them, worth 50, 100, 150 or 300.
 // 5. A bomb that meets the cannon costs a life and clears the air. The game ends without lives,
-// when
-//    the enemies land, and when the last wave is cleared. Each wave begins 8 units lower, and the
-//    bunkers are rebuilt.
+//    when the enemies land, and when the last wave is cleared. Each wave begins 8 units lower, and
+//    the bunkers are rebuilt.
 //
 // Observed are cannon, shot, the march, the saucer, the nearest column of enemies and the bombs,
 // all relative to the cannon, and a radar: for each of 17 columns of 8 units around the cannon the
@@ -497,7 +495,7 @@ static bool valid(const Invaders* env) {
 }
 
 PUF_ENV(invaders, Invaders, .doc = "shoot rows of marching enemies before they land",
-        .group = "arcade",
+        .group = "arcade", .action_names = "stay left right fire",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

@@ -384,7 +384,7 @@ static bool valid(const Kitchen* env) {
 }
 
 PUF_ENV(kitchen, Kitchen, .doc = "two cooks make and serve onion soup together",
-        .group = "many agents",
+        .group = "many agents", .action_names = "stay up right down left work",
         .layout = {.agents = NUM_COOKS,
                    .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {FEATURES}, .low = -1, .high = 1},
                    .actions = PUF_DISCRETE(NUM_ACTIONS),

@@ -253,6 +253,7 @@ static bool valid(const Lander* env) {
 }
 
 PUF_ENV(lander, Lander, .doc = "land a rocket softly on a pad between hills", .group = "motion",
+        .action_names = "coast left main right",
         .layout = {.agents = 1,
                    .obs = PUF_BOX_F32(NUM_FEATURES),
                    .actions = PUF_DISCRETE(4),

@@ -161,7 +161,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(maze, Maze, .doc = "find the goal of a generated maze with a partial view",
-        .group = "motion", .shape = shape,
+        .group = "motion", .action_names = "up right down left", .shape = shape,
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {WINDOW, WINDOW}, .low = 0, .high = GOAL},

@@ -5,8 +5,8 @@
 //    wall, else it goes on as before, or stands at a wall. It moves by one cell and eats what is
 //    there: a pellet is 10 points, a power pellet 50.
 // 2. A power pellet turns all ghosts round and frightens them for `fright` ticks. A frightened
-// ghost
-//    that meets pacman is eaten, for 200, 400, 800 and 1600 points in a row; its eyes return home.
+//    ghost that meets pacman is eaten, for 200, 400, 800 and 1600 points in a row; its eyes return
+//    home.
 // 3. Ghosts move by `ghost_speed` cells per tick, half as fast when frightened, two cells as eyes.
 //    They never turn back of their own will. Where paths part they take the one whose next cell is
 //    nearest to their target; frightened ones take any.
@@ -14,8 +14,8 @@
 //    lives and with the last pellet.
 //
 // Ghosts leave their house one after the other, and alternate between chasing and patrolling their
-// corner (20 ticks in 80, four times); at each change they turn round. When they chase, their
-// targets are:
+// corner (20 ticks in 80, four times; an episode begins at any moment of the first patrol); at each
+// change they turn round. When they chase, their targets are:
 //     chaser   (red)     pacman's cell
 //     ambusher (pink)    four cells ahead of pacman
 //     flanker  (cyan)    as far beyond two cells ahead of pacman as the chaser is before them
@@ -216,7 +216,7 @@ static void reset(Pacman* env) {
         if (food_at[cell]) env->eaten[cell] = 0;
     env->lives_left = env->lives;
     env->pellets_left = num_pellets;
-    env->clock = 0;
+    env->clock = puf_rand_int(&env->slots.rng, PATROL);
     env->score = env->perf = 0;
     place(env);
 }
@@ -493,7 +493,7 @@ static bool valid(const Pacman* env) {
 }
 
 PUF_ENV(pacman, Pacman, .doc = "eat all pellets of a maze and escape four ghosts",
-        .group = "arcade",
+        .group = "arcade", .action_names = "up right down left",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

@@ -327,7 +327,7 @@ static void shape(const void* env, PufLayout* layout) {
 }
 
 PUF_ENV(racer, Racer, .doc = "drive around a random track by distance sensors", .group = "motion",
-        .shape = shape,
+        .action_names = "straight left right", .shape = shape,
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

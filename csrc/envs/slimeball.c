@@ -10,8 +10,7 @@
 //    two, as an elastic wall with the slime's own velocity would. Net, walls and ceiling reflect
 //    it.
 // 3. Where the ball comes to the ground, the other side scores, and the ball is thrown in again
-// from
-//    above the net, equally likely to either side.
+//    from above the net, equally likely to either side.
 //
 // An agent observes itself, the ball and the other slime: position and velocity each, in a frame
 // where its own side is positive and the net at 0. So both sides see and do the same.

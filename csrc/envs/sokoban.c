@@ -261,6 +261,7 @@ static bool valid(const Sokoban* env) {
 }
 
 PUF_ENV(sokoban, Sokoban, .doc = "push all boxes onto targets", .group = "boards",
+        .action_names = "stay up right down left",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {NUM_PLANES, CELLS}, .low = 0, .high = 1},

@@ -118,6 +118,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(squared, Squared, .doc = "visit every target on the border of a grid", .group = "probes",
+        .action_names = "stay up down left right up_left up_right down_left down_right",
         .shape = shape,
         .layout = {.agents = 1,
                    .obs = {.dtype = PUF_U8, .ndim = 2, .low = 0, .high = 2},

@@ -230,7 +230,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(trash, Yard, .doc = "collect litter together and bring it to the bins",
-        .group = "many agents", .shape = shape,
+        .group = "many agents", .action_names = "up right down left", .shape = shape,
         .layout = {.agents = 4,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {FEATURES}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(4)});

@@ -353,7 +353,8 @@ static bool valid(const Tron* env) {
 static void shape(const void* self, PufLayout* layout) { layout->agents = agents_of(self); }
 
 PUF_ENV(tron, Tron, .doc = "ride a light cycle and let the others crash first",
-        .group = "many agents", .own_samples = true, .shape = shape,
+        .group = "many agents", .action_names = "straight left right", .own_samples = true,
+        .shape = shape,
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

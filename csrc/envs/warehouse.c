@@ -40,7 +40,7 @@ typedef struct {
     int32_t delivered;
     int32_t num_wanted, num_free;  // in the lists below
     float score, perf;
-    int32_t blocks_x, blocks_y, num_robots, num_requests, num_stations, par, max_steps;
+    int32_t blocks_x, blocks_y, num_agents, num_requests, num_stations, par, max_steps;
     float reward_lift, reward_deliver, reward_store;
     int16_t stations[MAX_STATIONS];
     int16_t wanted[MAX_REQUESTS];  // requested shelves in their places
@@ -53,7 +53,7 @@ typedef struct {
 static const PufField params[] = {
     PUF_PARAM_I32(Hall, blocks_x, 4, 1, MAX_BLOCKS_X, "blocks of shelves beside each other"),
     PUF_PARAM_I32(Hall, blocks_y, 2, 1, MAX_BLOCKS_Y, "blocks of shelves above each other"),
-    PUF_PARAM_I32(Hall, num_robots, 6, 1, MAX_ROBOTS, "robots in one hall"),
+    PUF_PARAM_I32(Hall, num_agents, 6, 1, MAX_ROBOTS, "robots in one hall"),
     PUF_PARAM_I32(Hall, num_requests, 6, 1, MAX_REQUESTS, "open requests"),
     PUF_PARAM_I32(Hall, num_stations, 3, 1, MAX_STATIONS, "stations at the lower wall"),
     PUF_PARAM_I32(Hall, par, 96, 1, 100000, "deliveries at which perf is 1"),
@@ -110,7 +110,7 @@ static void unlist(int16_t* cells, int32_t* count, int32_t cell) {
 // Requests shelves in their places that no robot stands under, until enough are requested.
 static void request(Hall* env) {
     int32_t open = env->num_wanted;
-    for (int32_t i = 0; i < env->num_robots; i++) open += env->loads[i] == WANTED;
+    for (int32_t i = 0; i < env->num_agents; i++) open += env->loads[i] == WANTED;
     for (; open < env->num_requests; open++) {
         const int32_t cell = find(env, PLACE | SHELF);
         if (!cell) return;
@@ -131,7 +131,7 @@ static void reset(Hall* env) {
         env->stations[i] = (int16_t)station_cell(env, i);
     env->delivered = env->num_wanted = env->num_free = 0;
     memset(env->loads, NO_LOAD, sizeof env->loads);
-    for (int32_t i = 0; i < env->num_robots; i++) {
+    for (int32_t i = 0; i < env->num_agents; i++) {
         int32_t cell = find(env, 0);
         if (!cell) cell = find(env, PLACE | SHELF);  // more robots than aisle: below a shelf
         env->cells[i] = (int16_t)cell;
@@ -185,8 +185,8 @@ static void act(Hall* env, int32_t robot) {
 }
 
 static PufStatus step(Hall* env) {
-    const int32_t first = env->slots.tick % env->num_robots;
-    for (int32_t robot = first; robot < env->num_robots; robot++) act(env, robot);
+    const int32_t first = env->slots.tick % env->num_agents;
+    for (int32_t robot = first; robot < env->num_agents; robot++) act(env, robot);
     for (int32_t robot = 0; robot < first; robot++) act(env, robot);
     if (env->num_wanted < env->num_requests) request(env);
     if (env->slots.tick < env->max_steps) return PUF_RUNNING;
@@ -207,7 +207,7 @@ static int32_t destination(const Hall* env, int32_t robot) {
 }
 
 static void observe(const Hall* env) {
-    for (int32_t robot = 0; robot < env->num_robots; robot++) {
+    for (int32_t robot = 0; robot < env->num_agents; robot++) {
         uint8_t window[WINDOW], *out = puf_obs_u8(&env->slots, robot);
         const int32_t cell = env->cells[robot], to = destination(env, robot);
         puf_grid_window(env->board, STRIDE, VISION, cell, window);
@@ -267,7 +267,7 @@ static void render(const Hall* env, PufCanvas* canvas) {
             }
             if (flags & SHELF) draw_shelf(canvas, x, y, pixels, flags & REQUESTED);
         }
-    for (int32_t robot = 0; robot < env->num_robots; robot++) {
+    for (int32_t robot = 0; robot < env->num_agents; robot++) {
         const int32_t cell = env->cells[robot];
         draw_robot(canvas, (float)(cell % STRIDE - VISION) * pixels,
                    HEADER + (float)(cell / STRIDE - VISION) * pixels, pixels, env->loads[robot]);
@@ -289,10 +289,10 @@ static bool is_listed(const int16_t* cells, int32_t count, int32_t cell) {
 static bool valid(const Hall* env) {
     const int32_t width = width_of(env), height = height_of(env);
     if (env->slots.tick >= env->max_steps || env->num_wanted < 0 ||
-        env->num_wanted > env->num_requests || env->num_free < 0 || env->num_free > env->num_robots)
+        env->num_wanted > env->num_requests || env->num_free < 0 || env->num_free > env->num_agents)
         return false;
     int32_t loads = 0, robots = 0, wanted = 0, free = 0, open = env->num_wanted;
-    for (int32_t robot = 0; robot < env->num_robots; robot++) {
+    for (int32_t robot = 0; robot < env->num_agents; robot++) {
         const int32_t cell = env->cells[robot];
         if (!puf_grid_is_inside(STRIDE, VISION, width, height, cell) ||
             !(env->board[cell] & ROBOT) || is_listed(env->cells, robot, cell) ||
@@ -320,20 +320,20 @@ static bool valid(const Hall* env) {
         wanted += (flags & REQUESTED) != 0;
         free += ground == PLACE && !(flags & SHELF);
     }
-    return robots == env->num_robots && wanted == env->num_wanted && free == env->num_free &&
+    return robots == env->num_agents && wanted == env->num_wanted && free == env->num_free &&
            loads == env->num_free && open <= env->num_requests && env->delivered >= 0 &&
-           env->delivered <= env->num_robots * env->slots.tick;
+           env->delivered <= env->num_agents * env->slots.tick;
 }
 
 static void shape(const void* self, PufLayout* layout) {
     const Hall* env = self;
-    layout->agents = env->num_robots;
+    layout->agents = env->num_agents;
     layout->width = width_of(env) * pixels_per_cell(env);
     layout->height = height_of(env) * pixels_per_cell(env) + HEADER;
 }
 
 PUF_ENV(warehouse, Hall, .doc = "bring requested shelves to the stations and put them back",
-        .group = "many agents", .shape = shape,
+        .group = "many agents", .action_names = "up right down left load", .shape = shape,
         .layout = {.agents = 6,
                    .obs = {.dtype = PUF_U8, .ndim = 1, .shape = {FEATURES}, .low = 0, .high = 1},
                    .actions = PUF_DISCRETE(5)});

@@ -25,7 +25,7 @@ static void step_with(Rig* rig, float turn, float push) {
 }
 
 static void test_flight(void) {
-    Rig rig = SKY({"num_birds", 1}, {"size", 10});
+    Rig rig = SKY({"num_agents", 1}, {"size", 10});
     Sky* env = rig_env(&rig, 0);
     put(env, 0, 5, 5, 0, 0.3f);
     step_with(&rig, 0, 0);
@@ -51,7 +51,7 @@ static void test_flight(void) {
 static void test_opposite_edges_are_joined(void) {
     static const float starts[4][2] = {{9.9f, 5}, {5, 9.9f}, {0.1f, 5}, {5, 0.1f}};
     for (int32_t i = 0; i < 4; i++) {
-        Rig rig = SKY({"num_birds", 1}, {"size", 10});
+        Rig rig = SKY({"num_agents", 1}, {"size", 10});
         Sky* env = rig_env(&rig, 0);
         put(env, 0, starts[i][0], starts[i][1], 1.5707963f * (float)i, 0.3f);
         step_with(&rig, 0, 0);
@@ -64,7 +64,7 @@ static void test_opposite_edges_are_joined(void) {
 static void test_flocking_is_company_times_alignment_times_room(void) {
     // Two birds side by side, 0.5 apart, headings 0.6 rad apart, company 2 wanted:
     // 1/2 x cos(0.6) x 0.5/1.
-    Rig rig = SKY({"num_birds", 3}, {"size", 30}, {"company", 2});
+    Rig rig = SKY({"num_agents", 3}, {"size", 30}, {"company", 2});
     Sky* env = rig_env(&rig, 0);
     int32_t company;
     put(env, 0, 10, 10, 0, 0.3f);
@@ -85,7 +85,7 @@ static void test_flocking_is_company_times_alignment_times_room(void) {
 static void test_what_a_bird_sees(void) {
     // Bird 0 at the right edge flies down (0, 1); its left is +x. Bird 1 is ahead, bird 2 is left
     // across the edge and flies to +x, so to the left. Vision 5, in a sky of 20.
-    Rig rig = SKY({"num_birds", 3}, {"size", 20}, {"company", 4});
+    Rig rig = SKY({"num_agents", 3}, {"size", 20}, {"company", 4});
     Sky* env = rig_env(&rig, 0);
     int32_t company;
     put(env, 0, 19, 10, 1.5707963f, 0.45f);
@@ -99,7 +99,7 @@ static void test_what_a_bird_sees(void) {
 }
 
 static void test_the_nearest_come_first(void) {
-    Rig rig = SKY({"num_birds", 7}, {"size", 40});
+    Rig rig = SKY({"num_agents", 7}, {"size", 40});
     Sky* env = rig_env(&rig, 0);
     static const float distances[7] = {0, 3, 1, 4, 2, 4.5f, 3.5f};
     for (int32_t i = 0; i < 7; i++) put(env, i, 10 + distances[i], 10, 0, 0.3f);
@@ -113,7 +113,7 @@ static void test_the_nearest_come_first(void) {
 
 static void test_metrics_and_truncation(void) {
     // Two birds abreast, always 2 apart and parallel: flocking 1 with company 1.
-    Rig rig = SKY({"num_birds", 2}, {"company", 1}, {"max_steps", 4});
+    Rig rig = SKY({"num_agents", 2}, {"company", 1}, {"max_steps", 4});
     Sky* env = rig_env(&rig, 0);
     for (int32_t i = 1; i <= 4; i++) {
         put(env, 0, 10, 10, 0, 0.3f);
@@ -131,7 +131,7 @@ static void test_metrics_and_truncation(void) {
 }
 
 static void test_unsafe_states_are_invalid(void) {
-    Rig rig = SKY({"num_birds", 2});
+    Rig rig = SKY({"num_agents", 2});
     Sky* env = rig_env(&rig, 0);
     const Sky kept = *env;
     CHECK(valid(env));

@@ -43,7 +43,7 @@ static void step_with(Rig* rig, int32_t a, int32_t b) {
 }
 
 static void test_the_hall(void) {
-    Rig rig = HALL({"num_robots", 1}, {"num_requests", 2});
+    Rig rig = HALL({"num_agents", 1}, {"num_requests", 2});
     const Hall* env = rig_env(&rig, 0);
     int32_t shelves = 0, wanted = 0;
     for (int32_t row = 0; row < 6; row++)
@@ -61,7 +61,7 @@ static void test_the_hall(void) {
 
 static void test_a_trip(void) {
     // Below (3, 2): lift, then down to the station at (5, 2), then back and put down.
-    Rig rig = HALL({"num_robots", 1}, {"num_requests", 1});
+    Rig rig = HALL({"num_agents", 1}, {"num_requests", 1});
     Hall* env = want(&rig, 3, 2);
     put_robot(env, 0, 4, 2);
     step_with(&rig, UP, 0);
@@ -93,7 +93,7 @@ static void test_a_trip(void) {
 }
 
 static void test_lifting_and_putting_down_pays_nothing(void) {
-    Rig rig = HALL({"num_robots", 1}, {"num_requests", 1});
+    Rig rig = HALL({"num_agents", 1}, {"num_requests", 1});
     Hall* env = want(&rig, 3, 2);
     put_robot(env, 0, 3, 2);
     step_with(&rig, LIFT, 0);
@@ -111,7 +111,7 @@ static void test_lifting_and_putting_down_pays_nothing(void) {
 }
 
 static void test_an_ordinary_shelf_is_not_delivered(void) {
-    Rig rig = HALL({"num_robots", 1}, {"num_requests", 1});
+    Rig rig = HALL({"num_agents", 1}, {"num_requests", 1});
     Hall* env = want(&rig, 1, 1);
     put_robot(env, 0, 3, 2);
     step_with(&rig, LIFT, 0);
@@ -123,7 +123,7 @@ static void test_an_ordinary_shelf_is_not_delivered(void) {
 
 static void test_walls_and_robots_block_and_robots_take_turns_to_begin(void) {
     for (int32_t tick = 0; tick < 2; tick++) {
-        Rig rig = HALL({"num_robots", 2}, {"num_requests", 1});
+        Rig rig = HALL({"num_agents", 2}, {"num_requests", 1});
         Hall* env = want(&rig, 1, 1);
         put_robot(env, 0, 0, 0);
         put_robot(env, 1, 0, 2);
@@ -139,7 +139,7 @@ static void test_walls_and_robots_block_and_robots_take_turns_to_begin(void) {
 }
 
 static void test_perf_is_deliveries_per_par(void) {
-    Rig rig = HALL({"num_robots", 1}, {"num_requests", 1}, {"par", 4}, {"max_steps", 3});
+    Rig rig = HALL({"num_agents", 1}, {"num_requests", 1}, {"par", 4}, {"max_steps", 3});
     Hall* env = want(&rig, 3, 2);
     put_robot(env, 0, 3, 2);
     step_with(&rig, LIFT, 0);
@@ -153,7 +153,7 @@ static void test_perf_is_deliveries_per_par(void) {
 }
 
 static void test_observations(void) {
-    Rig rig = HALL({"num_robots", 1}, {"num_requests", 1});
+    Rig rig = HALL({"num_agents", 1}, {"num_requests", 1});
     Hall* env = want(&rig, 3, 2);
     put_robot(env, 0, 4, 1);
     step_with(&rig, RIGHT, 0);  // at (4, 2)
@@ -182,7 +182,7 @@ static void test_observations(void) {
 
 // Shelves are neither lost nor made, and every state of random play is valid.
 static void test_random_play_keeps_the_shelves(void) {
-    Rig rig = HALL({"num_robots", 16}, {"num_requests", 16});
+    Rig rig = HALL({"num_agents", 16}, {"num_requests", 16});
     const Hall* env = rig_env(&rig, 0);
     PufRng rng = {3};
     bool good = valid(env);
@@ -203,7 +203,7 @@ static void test_random_play_keeps_the_shelves(void) {
 }
 
 static void test_unsafe_states_are_invalid(void) {
-    Rig rig = HALL({"num_robots", 2}, {"num_requests", 1});
+    Rig rig = HALL({"num_agents", 2}, {"num_requests", 1});
     Hall* env = want(&rig, 3, 2);
     put_robot(env, 0, 3, 2);
     put_robot(env, 1, 0, 0);

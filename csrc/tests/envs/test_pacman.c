@@ -237,6 +237,8 @@ static void test_ghosts_take_the_way_nearest_to_the_target_and_never_turn_back(v
 
 static void test_patrol_and_chase_alternate_and_turn_the_ghosts_round(void) {
     Pacman* env = alone();
+    CHECK(env->clock >= 0 && env->clock < 20 && patrols(env));  // any moment of the first patrol
+    env->clock = 0;
     for (int32_t tick = 1; tick <= 400; tick++) {
         env->pacman = at(20, 9);
         put(env, CHASER, 1, 9, LEFT)->energy = -100;  // stays where it is

@@ -164,6 +164,7 @@ static void test_ghosts_leave_one_after_the_other(void) {
     rig = RIG_START(&puf_env_pacman, 1, 0, {"ghost_speed", 1});
     Pacman* env = rig_env(&rig, 0);
     static const int32_t leaves[] = {0, 5, 25, 50};
+    env->clock = 0;  // they patrol at first, far from pacman
     for (int32_t tick = 1; tick <= 50; tick++) {
         env->pacman = at(20, 9);  // far away
         env->lives_left = 3;

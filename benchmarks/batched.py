@@ -137,8 +137,9 @@ def main() -> None:
             loops["simulator"] = envpool(*sizes)
         run_all(loops, options.rounds, options.seconds)
         rates[name] = {other: loop.rate for other, loop in loops.items()}
-        for other in loops.keys() & bars:
-            ratios[f"{name} / {other}"] = ratio(loops["ours"], loops[other]), bars[other]
+        for other, bar in bars.items():
+            if other in loops:
+                ratios[f"{name} / {other}"] = ratio(loops["ours"], loops[other]), bar
     load = os.getloadavg()[0]
     if options.json:
         print(json.dumps({"rates": rates, "ratios": ratios, "load": load}))

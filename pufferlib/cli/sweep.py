@@ -84,7 +84,8 @@ def _new_sweep(
     )
 
     layers = configs.load_sweep(name, overrides, options.config)
-    ranges = layers.ranges
+    fixed = {f"{section}.{key}" for section, key, _ in overrides if section != "sweep"}
+    ranges = {key: each for key, each in layers.ranges.items() if key not in fixed}
     if options.only:
         wanted = [configs.full_key(key.strip()) for key in options.only.split(",") if key.strip()]
         for key in wanted:
@@ -257,6 +258,8 @@ class _View:
         self._started = time.monotonic()
         self._done_before: int | None = None
         self._trials: list[Trial] = []
+        self._best: Trial | None = None
+        self._front: list[Trial] = []
         self._next_read = 0.0
         self._last: list[str] = []
 
@@ -272,9 +275,9 @@ class _View:
 
         study, options = self.driver.study, self.driver.study.config
         if time.monotonic() >= self._next_read:
-            self._trials = study.trials()
+            self._trials, self._best, self._front = study.trials(), study.best(), study.pareto()
             self._next_read = time.monotonic() + 2
-        best, front = study.best(), study.pareto()
+        best, front = self._best, self._front
         lines = [Text(self._headline(), style="bold")]
         if best is not None:
             text = f"best {options.metric} {best.score:.4g}: {_config_text(best)}"

@@ -208,14 +208,11 @@ class Study:
             known = [each for each in trials if each.state != "lost" or len(each.curve)]
             suggestion: Suggestion = self._protein.suggest(self._evidence(known), budget)
             return self.space.decode(suggestion.unit)
-        study, frozen = self._study, self._template({}, {})
-        frozen.number = len(trials)
-        relative = self._sampler.infer_relative_search_space(study, frozen)
-        params = self._sampler.sample_relative(study, frozen, relative)
-        for name, distribution in self._distributions.items():
-            if name not in params:
-                params[name] = self._sampler.sample_independent(study, frozen, name, distribution)
-        return from_params(self.space, params)
+        # Samplers write to the trial that they suggest for. Ours is created whole, afterwards, so
+        # they get a copy of the study.
+        copied = self._optuna.create_study(direction=self.config.goal, sampler=self._sampler)
+        copied.add_trials(self._study.get_trials(deepcopy=False))
+        return from_params(self.space, copied.ask(self._distributions).params)
 
     def _to_retry(self, trials: Sequence[Trial]) -> Trial | None:
         """Return a lost trial that has not been run again; a config is not tried a third time."""
@@ -359,7 +356,7 @@ def create_study(
     `about` is kept with it: JSON values that the caller needs to resume.
     """
     optuna = imported("optuna", "sweep", "Optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         study = optuna.create_study(
             study_name=name,
@@ -386,7 +383,7 @@ def load_study(
 ) -> tuple[Study, dict[str, Any]]:
     """Return a study that exists, with `changes` of its options, and what was kept with it."""
     optuna = imported("optuna", "sweep", "Optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     opened = _open_storage(optuna, storage, folder)
     names = optuna.get_all_study_names(opened)
     if name is None and names:

@@ -78,6 +78,7 @@ def test_an_interrupt_ends_the_trials_and_says_how_to_continue() -> None:
         (["--sweep.num-trials", "0"], "must be an integer of at least 1"),
         (["--sweep.env.nothing", "1, 2"], "Unknown param of `bandit`"),
         (["--only", "gamma"], "must name keys with a range"),
+        (["--only", "ent_coef", "--train.ent-coef", "0.1"], "must name keys with a range"),
         (["--resume"], "must hold a sweep of bandit"),
         (["--resume", "--folder", "nowhere"], "must be the folder of a sweep"),
         (["--report", "--train.gamma", "0.9"], "must not change when a sweep is resumed"),

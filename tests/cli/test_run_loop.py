@@ -10,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from pufferlib.cli.run_loop import run_loop
+from pufferlib.distributed.world import ALONE
 
 
 class Interrupted:
     """Stands in for a trainer that gets a signal `times` times while it collects."""
 
     config = SimpleNamespace(checkpoint_interval=0)
-    world = SimpleNamespace(most=lambda value: value, is_first=True)  # the only process
+    world = ALONE
     done = False
     is_settled = True
     iteration = 0

@@ -27,7 +27,7 @@ static void test_a_press_toggles_a_light_and_its_neighbours_on_any_board(void) {
 // Breadth first over all 2^16 boards of 4 x 4 cells, and over a sample of 5 x 5: the least number
 // of presses that leads from the dark board to each one.
 static void test_par_is_the_length_of_the_shortest_solution(void) {
-    enum { SIDE = 5, BOARDS = 1 << (SIDE * SIDE), NEAR = 6 };
+    enum { SIDE = 5, NEAR = 6 };
     for (int32_t side = 4; side <= SIDE; side++) {
         const int32_t cells = side * side;
         uint8_t* depth = malloc((size_t)1 << cells);

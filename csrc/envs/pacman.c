@@ -13,9 +13,9 @@
 // 4. A ghost that meets pacman costs a life; all return to their places. The episode ends without
 //    lives and with the last pellet.
 //
-// Ghosts leave their house one after the other, and alternate between chasing and patrolling their
-// corner (20 ticks in 80, four times; an episode begins at any moment of the first patrol); at each
-// change they turn round. When they chase, their targets are:
+// Ghosts leave their house one after the other, a little sooner or later by chance, and alternate
+// between chasing and patrolling their corner (20 ticks in 80, four times); at each change they
+// turn round. When they chase, their targets are:
 //     chaser   (red)     pacman's cell
 //     ambusher (pink)    four cells ahead of pacman
 //     flanker  (cyan)    as far beyond two cells ahead of pacman as the chaser is before them
@@ -203,11 +203,13 @@ static void place(Pacman* env) {
     env->pacman = cell_at[START_ROW][START_COL];
     env->direction = LEFT;
     env->frightened = env->combo = 0;
-    for (int32_t i = 0; i < NUM_GHOSTS; i++)
+    for (int32_t i = 0; i < NUM_GHOSTS; i++) {
+        const int32_t wait = waits[i] ? waits[i] + puf_rand_int(&env->slots.rng, 8) : 0;
         env->ghosts[i] = (Ghost){.cell = cell_at[DOOR_ROW][DOOR_COL],
-                                 .direction = LEFT,
-                                 .state = waits[i] ? HOME : HUNTING,
-                                 .wait = waits[i]};
+                                 .direction = puf_rand_int(&env->slots.rng, 2) ? LEFT : RIGHT,
+                                 .state = wait ? HOME : HUNTING,
+                                 .wait = wait};
+    }
 }
 
 static void reset(Pacman* env) {
@@ -216,7 +218,7 @@ static void reset(Pacman* env) {
         if (food_at[cell]) env->eaten[cell] = 0;
     env->lives_left = env->lives;
     env->pellets_left = num_pellets;
-    env->clock = puf_rand_int(&env->slots.rng, PATROL);
+    env->clock = 0;
     env->score = env->perf = 0;
     place(env);
 }

@@ -10,6 +10,7 @@ import pytest
 import pufferlib
 from pufferlib import registry
 from pufferlib.errors import UnknownNameError, UsageError
+from pufferlib.integrations.envpool import DirectCalls
 
 envpool = pytest.importorskip("envpool", reason="pip install 'pufferlib[envpool]'")
 
@@ -105,3 +106,28 @@ def test_cartpole_trains() -> None:
             assert np.isfinite(trainer.train()["policy_loss"])
         assert 8 <= metrics["episode_length"] <= 100
         trainer.close()
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "Ant-v4", "FrozenLake-v1"])
+def test_direct_calls_answer_as_envpools_own(task: str) -> None:
+    """Two pools of one seed: one is stepped by EnvPool's `send` and `recv`, one by ours."""
+    public, other = (envpool.make_gymnasium(task, num_envs=3, seed=5) for _ in range(2))
+    direct = DirectCalls.of(other)
+    assert direct is not None
+    for pool in (public, other):
+        pool.reset()
+        pool.action_space.seed(1)
+    for _ in range(60):
+        actions = np.stack([public.action_space.sample() for _ in range(3)])
+        public.send(actions)
+        direct.send(actions, None)
+        *expected, info = public.recv()
+        *given, own = direct.recv()
+        for wanted, got in zip(expected, given, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        for name, values in own.items():
+            np.testing.assert_array_equal(values, info[name])
+
+
+def test_pools_of_several_arrays_are_stepped_by_envpools_own_calls() -> None:
+    assert DirectCalls.of(envpool.make_gymnasium("PointMassEasy-v1", num_envs=1)) is None

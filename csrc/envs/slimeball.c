@@ -314,7 +314,7 @@ static void shape(const void* self, PufLayout* layout) {
 }
 
 PUF_ENV(slimeball, Slimeball, .doc = "volleyball between two slimes", .group = "many agents",
-        .shape = shape,
+        .action_names = "stay forward back, ground jump, float dive", .shape = shape,
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},

@@ -379,11 +379,13 @@ static bool valid(const Soccer* env) {
 
 static void shape(const void* self, PufLayout* layout) { layout->agents = agents_of(self); }
 
-PUF_ENV(soccer, Soccer, .doc = "two against two on a small pitch", .group = "many agents",
-        .shape = shape,
-        .layout = {
-            .agents = 2,
-            .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},
-            .actions = PUF_MULTI_DISCRETE(9, 2),
-            .width = 2 * HALF_LENGTH * SCALE + 2 * MARGIN,
-            .height = 2 * HALF_HEIGHT * SCALE + HEADER + MARGIN});
+PUF_ENV(
+    soccer, Soccer, .doc = "two against two on a small pitch", .group = "many agents",
+    .action_names =
+        "none forward forward_right right back_right back back_left left forward_left, run kick",
+    .shape = shape,
+    .layout = {.agents = 2,
+               .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = -1, .high = 1},
+               .actions = PUF_MULTI_DISCRETE(9, 2),
+               .width = 2 * HALF_LENGTH * SCALE + 2 * MARGIN,
+               .height = 2 * HALF_HEIGHT * SCALE + HEADER + MARGIN});

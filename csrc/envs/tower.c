@@ -375,7 +375,7 @@ static bool valid(const Defence* env) {
 }
 
 PUF_ENV(tower, Defence, .doc = "build and upgrade towers to stop waves of enemies",
-        .group = "worlds",
+        .group = "arcade",
         .layout = {
             .agents = 1,
             .obs = {.dtype = PUF_F32, .ndim = 1, .shape = {NUM_FEATURES}, .low = 0, .high = 1},

@@ -38,8 +38,8 @@ _ARROWS = {  # by the name of a choice
     **dict.fromkeys(("up", "north", "forward"), "up"),
     **dict.fromkeys(("down", "south", "back"), "down"),
 }
-_IDLE = ("stay", "none", "wait", "rest", "coast", "glide", "straight", "ground")
-_SPACE = ("fire", "shoot", "flap", "jump", "thrust", "use", "work", "load", "drop")
+_IDLE = ("stay", "none", "wait", "rest", "coast", "glide", "straight", "ground", "float", "run")
+_SPACE = ("fire", "shoot", "flap", "jump", "thrust", "main", "kick", "use", "work", "load")
 _AXES = (("left", "right"), ("down", "up"), ("a", "d"), ("s", "w"))  # of continuous components
 _SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
 _LETTERS, _DIGITS = "abcdefghijklmnoprstuvwxyz", "0123456789"  # q ends the game

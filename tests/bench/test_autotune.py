@@ -391,7 +391,7 @@ def test_the_command_prints_a_table_and_writes_the_file(
 
     out, progress = capsys.readouterr()
     assert "one env of cartpole" in out
-    assert re.search(r"\nbest: \w+, 64 envs on ", out)
+    assert re.search(r"\nbest: (serial, 64 envs|\w+, 64 envs on )", out)
     assert re.search(r"trains at [\d,]+ SPS with batches of 1024 steps, horizon 16\.", out)
     assert "[vec] of " in out
     assert progress.splitlines()[0] == "one env"

@@ -282,3 +282,18 @@ def test_an_unread_stderr_holds_nothing_up() -> None:
 def test_ten_kills_at_random_moments(seed: int) -> None:
     kill = kill_once(np.random.default_rng(seed), ["fork"])
     assert is_within(kill.seconds, LIMIT), kill
+
+
+def die_with_many_modules() -> None:
+    """Die as Python does in a program that has loaded thousands of C modules."""
+    text = "about to die\nFatal Python error: Segmentation fault\n\nExtension modules: "
+    os.write(2, (text + "module, " * 2000 + "\n").encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_long_list_of_modules_does_not_hide_the_error() -> None:
+    vecenv = Multiprocessing(lambda: Faulty(die_with_many_modules), 2, 2, **FORK)
+    vecenv.reset(seed=0)
+    error, _ = error_of(lambda: vecenv.step([NOTHING, NOW]))
+    assert "about to die\n  Fatal Python error" in str(error)
+    vecenv.close()

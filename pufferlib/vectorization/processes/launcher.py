@@ -31,7 +31,7 @@ from pufferlib.errors import UsageError, unknown_choice
 from pufferlib.vectorization.processes.channel import Channel
 
 START_METHODS = ("forkserver", "spawn", "fork")
-TAIL_BYTES = 8192
+TAIL_BYTES = 32768  # a fatal error lists all C modules that are loaded, in one long line
 GRACE_SECONDS = 1.0  # for workers to close their envs once the parent is gone
 
 # libraries that start threads of their own read these when they are first loaded

@@ -41,8 +41,8 @@ static const float points_of[] = {0, 100, 50, 20};
 static const int32_t weight_of[] = {0, 1, 2, 4};  // small rocks that it can become
 static const float FASTEST_ROCK = 0.8f * 1.25f;
 
-// Cosine of i / 32 of a circle; the sine is that of i - 8, or i + 24.
-static const float cosines[HEADINGS + 24] = {
+// Cosine of i / 32 of a circle.
+static const float cosines[HEADINGS] = {
     1,
     0.98078528f,
     0.923879533f,
@@ -75,31 +75,9 @@ static const float cosines[HEADINGS + 24] = {
     0.831469612f,
     0.923879533f,
     0.98078528f,
-    1,
-    0.98078528f,
-    0.923879533f,
-    0.831469612f,
-    0.707106781f,
-    0.555570233f,
-    0.382683432f,
-    0.195090322f,
-    0,
-    -0.195090322f,
-    -0.382683432f,
-    -0.555570233f,
-    -0.707106781f,
-    -0.831469612f,
-    -0.923879533f,
-    -0.98078528f,
-    -1,
-    -0.98078528f,
-    -0.923879533f,
-    -0.831469612f,
-    -0.707106781f,
-    -0.555570233f,
-    -0.382683432f,
-    -0.195090322f,
 };
+
+static inline float sine(int32_t heading) { return cosines[(heading + 24) % HEADINGS]; }
 
 typedef struct {
     float x, y, vx, vy;
@@ -183,7 +161,7 @@ static void launch(Asteroids* env, Body* rock, int32_t size) {
     const int32_t heading = puf_rand_int(rng, HEADINGS);
     const float speed = env->rock_speed * rock_speeds[size] * puf_rand_range(rng, 0.75f, 1.25f);
     rock->vx = speed * cosines[heading];
-    rock->vy = speed * cosines[heading + 24];
+    rock->vy = speed * sine(heading);
 }
 
 static void begin_wave(Asteroids* env) {
@@ -220,7 +198,7 @@ static void reset(Asteroids* env) {
 
 static void fire(Asteroids* env) {
     if (env->cooldown || env->num_shots == MAX_SHOTS) return;
-    const float ahead_x = cosines[env->heading], ahead_y = cosines[env->heading + 24];
+    const float ahead_x = cosines[env->heading], ahead_y = sine(env->heading);
     env->ages[env->num_shots] = 0;
     env->shots[env->num_shots++] = (Body){wrapped(env->ship.x + SHIP_RADIUS * ahead_x),
                                           wrapped(env->ship.y + SHIP_RADIUS * ahead_y),
@@ -238,7 +216,7 @@ static void act(Asteroids* env) {
         env->heading = (env->heading + (action == RIGHT ? 1 : HEADINGS - 1)) % HEADINGS;
     if (action == THRUST) {
         ship->vx += env->thrust * cosines[env->heading];
-        ship->vy += env->thrust * cosines[env->heading + 24];
+        ship->vy += env->thrust * sine(env->heading);
     }
     if (action == FIRE) fire(env);
     const float speed2 = ship->vx * ship->vx + ship->vy * ship->vy;
@@ -321,7 +299,7 @@ static PufStatus step(Asteroids* env) {
 // ---- Observations -------------------------------------------------------------------------------
 
 static void observe(const Asteroids* env) {
-    const float ahead_x = cosines[env->heading], ahead_y = cosines[env->heading + 24];
+    const float ahead_x = cosines[env->heading], ahead_y = sine(env->heading);
     const Body* ship = &env->ship;
     float* obs = puf_obs_f32(&env->slots, 0);
     int32_t weight = 0, count = 0, nearest[NUM_NEAR];
@@ -377,9 +355,9 @@ static void draw_rock(PufCanvas* canvas, float x, float y, float radius, int32_t
     for (int32_t i = 0; i < 8; i++) {
         const float r = radius * corners[form][i];
         xy[2 * i] = x + r * cosines[4 * i];
-        xy[2 * i + 1] = y + r * cosines[4 * i + 24];
+        xy[2 * i + 1] = y + r * sine(4 * i);
         inner[2 * i] = x + (r - 2.5f) * cosines[4 * i];
-        inner[2 * i + 1] = y + (r - 2.5f) * cosines[4 * i + 24];
+        inner[2 * i + 1] = y + (r - 2.5f) * sine(4 * i);
     }
     puf_polygon(canvas, xy, 8, PUF_PAPER);
     puf_polygon(canvas, inner, 8, 0x2B3442);
@@ -388,7 +366,7 @@ static void draw_rock(PufCanvas* canvas, float x, float y, float radius, int32_t
 static void draw_ship(PufCanvas* canvas, float x, float y, int32_t heading, bool thrusts,
                       uint32_t color) {
     static const float ahead[4] = {3.2f, -2.4f, -1.2f, -2.4f}, side[4] = {0, 2, 0, -2};
-    const float c = cosines[heading], s = cosines[heading + 24];
+    const float c = cosines[heading], s = sine(heading);
     float xy[8];
     for (int32_t i = 0; i < 4; i++) {
         xy[2 * i] = x + SCALE * (ahead[i] * c - side[i] * s);

@@ -52,6 +52,22 @@ PUF_INLINE bool puf_grid_is_inside(int32_t stride, int32_t border, int32_t width
     return row >= 0 && row < height && col >= 0 && col < width;
 }
 
+// Whether each of `count` agents has an inner cell of its own, and just these cells hold `code`.
+PUF_INLINE bool puf_grid_has_agents(const uint8_t* cells, int32_t stride, int32_t rows,
+                                    int32_t border, int32_t width, int32_t height,
+                                    const int16_t* places, int32_t count, uint8_t code) {
+    int32_t held = 0;
+    for (int32_t cell = 0; cell < stride * rows; cell++) held += cells[cell] == code;
+    for (int32_t i = 0; i < count; i++) {
+        if (!puf_grid_is_inside(stride, border, width, height, places[i]) ||
+            cells[places[i]] != code)
+            return false;
+        for (int32_t j = 0; j < i; j++)
+            if (places[j] == places[i]) return false;
+    }
+    return held == count;
+}
+
 // A random inner cell that holds `empty`, or 0 (a corner of the border) if there is none.
 // A board that is nearly full is searched from a random place on.
 PUF_INLINE int32_t puf_grid_find(PufRng* rng, const uint8_t* cells, int32_t stride, int32_t border,

@@ -195,26 +195,17 @@ static void render(const Orchard* env, PufCanvas* canvas) {
 
 // Each agent has a cell of its own, and the apples are those on the board.
 static bool valid(const Orchard* env) {
+    const int32_t width = env->width, height = env->height;
     if (env->slots.tick >= env->max_steps ||
-        !puf_grid_is_walled(env->board, STRIDE, STRIDE, VISION, env->width, env->height, WALL,
-                            AGENT))
+        !puf_grid_is_walled(env->board, STRIDE, STRIDE, VISION, width, height, WALL, AGENT) ||
+        !puf_grid_has_agents(env->board, STRIDE, STRIDE, VISION, width, height, env->cells,
+                             env->num_agents, AGENT))
         return false;
-    int32_t apples = 0, agents = 0;
-    bool taken[CELLS] = {0};
-    for (int32_t cell = 0; cell < CELLS; cell++) {
-        apples += env->board[cell] == APPLE;
-        agents += env->board[cell] == AGENT;
-    }
-    for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        const int32_t cell = env->cells[agent];
-        if (!puf_grid_is_inside(STRIDE, VISION, env->width, env->height, cell) || taken[cell] ||
-            env->board[cell] != AGENT)
-            return false;
-        taken[cell] = true;
-    }
+    int32_t apples = 0;
+    for (int32_t cell = 0; cell < CELLS; cell++) apples += env->board[cell] == APPLE;
     const int32_t most = env->num_agents * env->slots.tick;
-    return agents == env->num_agents && apples > 0 && env->apples == apples && env->harvest >= 0 &&
-           env->harvest <= most && env->spared >= 0 && env->spared <= env->harvest;
+    return apples > 0 && env->apples == apples && env->harvest >= 0 && env->harvest <= most &&
+           env->spared >= 0 && env->spared <= env->harvest;
 }
 
 static void shape(const void* self, PufLayout* layout) {

@@ -75,7 +75,7 @@ static void reset(Board* env) {
     PufRng* rng = &env->slots.rng;
     const int32_t cells = env->side * env->side;
     const int32_t most = env->presses < cells ? env->presses : cells;
-    do {  // a quiet pattern leaves no light on; a single press is none, so this ends
+    do {  // a quiet pattern leaves no light on; a single press never does, so this ends
         const int32_t number = 1 + puf_rand_int(rng, most);
         env->solution = 0;
         for (int32_t i = cells - number; i < cells; i++) {  // Floyd's sampling

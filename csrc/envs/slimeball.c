@@ -16,7 +16,7 @@
 // where its own side is positive and the net at 0. So both sides see and do the same.
 //
 // opponent = scripted, random: one agent. The script computes where the ball comes down, runs there
-// with an error that it draws anew whenever the ball crosses the net, and jumps at balls above it.
+// with an error that it draws again whenever the ball crosses the net, and jumps at balls above it.
 // opponent = self: two agents. Score and perf are those of agent 0.
 #include "puf_env.h"
 

@@ -200,26 +200,19 @@ static void render(const Yard* env, PufCanvas* canvas) {
 // Each agent has a cell of its own, and the pieces in the yard and in hands are those that are
 // left.
 static bool valid(const Yard* env) {
-    if (!puf_grid_is_walled(env->board, STRIDE, STRIDE, VISION, env->width, env->height, WALL,
-                            AGENT))
+    const int32_t width = env->width, height = env->height;
+    if (!puf_grid_is_walled(env->board, STRIDE, STRIDE, VISION, width, height, WALL, AGENT) ||
+        !puf_grid_has_agents(env->board, STRIDE, STRIDE, VISION, width, height, env->cells,
+                             env->num_agents, AGENT))
         return false;
-    int32_t litter = 0, agents = 0;
-    bool taken[CELLS] = {0};
-    for (int32_t cell = 0; cell < CELLS; cell++) {
-        litter += env->board[cell] == LITTER;
-        agents += env->board[cell] == AGENT;
-    }
+    int32_t litter = 0;
+    for (int32_t cell = 0; cell < CELLS; cell++) litter += env->board[cell] == LITTER;
     for (int32_t agent = 0; agent < env->num_agents; agent++) {
-        const int32_t cell = env->cells[agent];
-        if (!puf_grid_is_inside(STRIDE, VISION, env->width, env->height, cell) || taken[cell] ||
-            env->board[cell] != AGENT || env->full[agent] > 1)
-            return false;
-        taken[cell] = true;
+        if (env->full[agent] > 1) return false;
         litter += env->full[agent];
     }
-    return agents == env->num_agents && env->left == litter && litter > 0 &&
-           env->pieces >= litter && env->pieces <= env->num_litter &&
-           env->slots.tick < env->max_steps;
+    return env->left == litter && litter > 0 && env->pieces >= litter &&
+           env->pieces <= env->num_litter && env->slots.tick < env->max_steps;
 }
 
 static void shape(const void* self, PufLayout* layout) {

@@ -43,6 +43,16 @@ static Bits slow_flips(Bits own, Bits other, int32_t row, int32_t col) {
     return flips;
 }
 
+static const char opening[] =
+    "........"
+    "........"
+    "........"
+    "...ox..."
+    "...xo..."
+    "........"
+    "........"
+    "........";
+
 static void test_moves_and_flips_are_those_of_a_walk_along_each_line(void) {
     PufRng rng = {1};
     bool flips_equal = true, moves_equal = true;
@@ -166,15 +176,7 @@ static void test_illegal_actions_become_the_next_legal_square(void) {
     for (int32_t i = 0; i < 9; i++) {
         Rig rig = game_against(PUF_SELF, 0, 1);
         Othello* env = env_of(&rig);
-        lay(env, 0,
-            "........"
-            "........"
-            "........"
-            "...ox..."
-            "...xo..."
-            "........"
-            "........"
-            "........");
+        lay(env, 0, opening);
         CHECK(env->legal == (square(2, 3) | square(3, 2) | square(4, 5) | square(5, 4)));
         rig.actions[0] = given[i];
         puf_vec_step(rig.vec, NULL);
@@ -327,15 +329,7 @@ static void test_the_script_beats_random_play(void) {
 static void test_own_discs_are_positive_and_the_waiting_agent_sees_half(void) {
     Rig rig = game_against(PUF_SELF, 0, 1);
     Othello* env = env_of(&rig);
-    lay(env, 0,
-        "........"
-        "........"
-        "........"
-        "...ox..."
-        "...xo..."
-        "........"
-        "........"
-        "........");
+    lay(env, 0, opening);
     rig.actions[0] = 19;
     puf_vec_step(rig.vec, NULL);
     for (int32_t i = 0; i < CELLS; i++) {

@@ -73,16 +73,22 @@ def joined_metrics(parts: list[dict[str, float]]) -> dict[str, float]:
     """Return the metrics of several processes or rollouts as one; episodes weight the means."""
     if len(parts) == 1:
         return parts[0]
-    episodes = sum(part["episodes"] for part in parts)
-    out = {"episodes": episodes}
-    for name in dict.fromkeys(name for part in parts for name in part if name != "episodes"):
-        having = [part for part in parts if name in part]
-        if name in ("min_reward", "max_reward"):
-            out[name] = (min if name == "min_reward" else max)(part[name] for part in having)
-        else:
-            weights = [part["episodes"] or 1e-9 for part in having]
-            total = sum(part[name] * weight for part, weight in zip(having, weights, strict=True))
-            out[name] = total / sum(weights)
+    out: dict[str, float] = {"episodes": sum(part["episodes"] for part in parts)}
+    weights: dict[str, float] = {}
+    for part in parts:
+        weight = part["episodes"] or 1e-9
+        for name, value in part.items():
+            if name == "episodes":
+                continue
+            if name == "min_reward":
+                out[name] = min(value, out.get(name, value))
+            elif name == "max_reward":
+                out[name] = max(value, out.get(name, value))
+            else:
+                out[name] = out.get(name, 0.0) + value * weight
+                weights[name] = weights.get(name, 0.0) + weight
+    for name, weight in weights.items():
+        out[name] /= weight
     return out
 
 
@@ -116,6 +122,7 @@ class EpisodeWindow:
         self.rollouts: list[dict[str, float]] = []  # what `drain_metrics` returned, oldest first
         self.has_ended = np.zeros(num_slots, dtype=np.bool_)  # slots of this process, at least once
         self.all_ended = False  # in every process
+        self._means: dict[str, float] | None = {}  # None: not computed since the last `add`
 
     @property
     def is_settled(self) -> bool:
@@ -144,17 +151,19 @@ class EpisodeWindow:
         """Add what `drain_metrics` returned after a rollout, unless no episode ended in it."""
         if not metrics["episodes"]:
             return
+        self._means = None
         self.rollouts.append(dict(metrics))
         while self._episodes - self.rollouts[0]["episodes"] >= self.size:
             self.rollouts.pop(0)
 
     def means(self) -> dict[str, float]:
         """Return the metrics of the window, without `episodes`; empty before the first."""
-        if not self.rollouts:
-            return {}
-        means, last = joined_metrics(self.rollouts), self.rollouts[-1]
-        standings = {name: last[name] for name in STANDINGS if name in last}
-        return {name: means[name] for name in means if name != "episodes"} | standings
+        if self._means is None:
+            last = self.rollouts[-1]
+            standings = {name: last[name] for name in STANDINGS if name in last}
+            self._means = {**joined_metrics(self.rollouts), **standings}
+            del self._means["episodes"]
+        return dict(self._means)
 
 
 class Infos(Sequence[Info]):
@@ -226,14 +235,14 @@ class Finished(Mapping[int, Info]):
         names: Sequence[str] = (),
         metrics: NDArray[np.generic] | None = None,
     ) -> None:
-        self._slots = np.flatnonzero(ended)
-        self.returns, self.lengths = returns[self._slots], lengths[self._slots]
+        self.slots = np.flatnonzero(ended)
+        self.returns, self.lengths = returns[self.slots], lengths[self.slots]
         self._seconds, self._names = seconds, names
-        self._metrics = np.zeros((len(self), 0)) if metrics is None else metrics[self._slots]
+        self._metrics = np.zeros((len(self), 0)) if metrics is None else metrics[self.slots]
 
     @cached_property
     def _infos(self) -> dict[int, Info]:
-        columns = (self._slots, self.returns, self.lengths, self._metrics)
+        columns = (self.slots, self.returns, self.lengths, self._metrics)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return {
             slot: {"episode": {"r": total, "l": length, "t": self._seconds}}
@@ -245,10 +254,10 @@ class Finished(Mapping[int, Info]):
         return self._infos[slot]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._slots.tolist())
+        return iter(self.slots.tolist())
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
 
 class EpisodeTracker:

@@ -367,6 +367,7 @@ mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
 
 Flags = _core.Flags  # turns of workers in shared memory, see csrc/sync/flags.h
 EnvLoop = _core.EnvLoop  # steps Python envs, see csrc/python/env_loop.cpp
+AgentLoop = _core.AgentLoop  # steps a Python env of many agents
 flags_bytes: Callable[[int], int] = _core.flags_bytes  # of workers
 
 # seed and index of an env -> its seed; env 0 gets the seed itself
@@ -442,14 +443,6 @@ def return_moments(
     found: tuple[float, float, float] = _core.return_moments(
         rewards, _as_bytes(ends), _as_bytes(masks), gamma, running
     )
-    return found
-
-
-def moments(
-    x: NDArray[np.float32], masks: NDArray[np.bool_] | None = None
-) -> tuple[float, float, float]:
-    """Return count, mean and variance of the numbers whose mask is set."""
-    found: tuple[float, float, float] = _core.moments(x, _as_bytes(masks))
     return found
 
 

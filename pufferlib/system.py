@@ -6,6 +6,7 @@ bound, so a run that fits is never refused.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import resource
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _CGROUP = Path("/sys/fs/cgroup")
 _NUMBERS = 4 * 4 + 4  # bytes of a step: log-probability, value, reward, final value; four flags
 _SIZES = (16, 32, 48)  # of small policies, to extrapolate from
+_SLACK = 2**18  # bytes that a heap may grow by without need
 _ANY_DEVICE = 2.0**40  # bytes; the memory of a device that is not the CPU is unknown
 
 
@@ -74,6 +76,48 @@ def check_memory(needed: int, what: str, option: str, available: float | None = 
             f"{what} must fit into memory, but need {needed / 1e6:,.0f} MB and "
             f"{free / 1e6:,.0f} MB are available. Try a smaller `{option}`."
         )
+
+
+class MemoryForecast:
+    """Checks, while many envs are made, that all of them will fit into memory.
+
+    Whenever their number has doubled, the growth of this process is extrapolated. Of the last two
+    doublings the one with less growth counts: the other may have loaded what all envs share.
+    `made_here` of `total` envs are made by this process, the others by processes like it.
+    """
+
+    def __init__(self, made_here: int, total: int) -> None:
+        self._here, self._total = made_here, total
+        self._made, self._used = 0, 0
+        self._per_env = 0.0  # bytes of an env, by the doubling before
+
+    def note(self, made: int) -> None:
+        """Take the number of envs made so far; raise UsageError unless the others fit too."""
+        if made & (made - 1):  # no power of two
+            return
+        before, used, now = self._per_env, self._used, _own_memory()
+        if self._needed(now, made, before) > available_memory():
+            gc.collect()  # what creating them left behind is no cost of an env
+            now = _own_memory()
+            check_memory(self._needed(now, made, before), f"{self._total:,} envs", "num_envs")
+        if made > 1:
+            self._per_env = (now - used - _SLACK) / (made - self._made)
+        self._made, self._used = made, now
+
+    def _needed(self, used: int, made: int, before: float) -> int:
+        """Return the bytes that all envs still to be made will take at least."""
+        grown = (used - self._used - _SLACK) / (made - self._made)
+        left = (self._here - made) * self._total // self._here
+        return int(max(0.0, min(grown, before)) * left)
+
+
+def _own_memory() -> int:
+    """Return the bytes of memory of this process that no file backs."""
+    text = _read(Path("/proc/self/status"))
+    for line in text.splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return int(psutil.Process().memory_info().rss)
 
 
 def _file_cache(folder: Path) -> int:

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "puf_hot.h"
+#include "stage.h"
+
 enum {
     MAX_PARTS = 16,          // of a gradient: enough for as many threads
     PIECE = 2048,            // floats
@@ -79,25 +82,29 @@ void puf_engine_destroy(PufEngine* engine) {
 // ---- Acting -------------------------------------------------------------------------------------
 
 // The stream of random numbers of a slot: splitmix64 from a start of its own.
-static uint64_t stream_of(uint64_t key, uint64_t slot) {
+static inline uint64_t stream_of(uint64_t key, uint64_t slot) {
     return puf_mix64(key + (slot + 1) * 0xD1B54A32D192ED03u);
 }
 
-static float uniform_at(uint64_t stream, uint64_t index) {
+static inline float uniform_at(uint64_t stream, uint64_t index) {
     const uint64_t bits = puf_mix64(stream + (index + 1) * 0x9E3779B97F4A7C15u);
-    return (float)(bits >> 40) * (1.0f / 16777216.0f);
+    return (float)(int32_t)(bits >> 40) * (1.0f / 16777216.0f);
+}
+
+// Number `index` of the streams of slots `slot`, ...
+PUF_HOT static void fill_uniforms(int32_t rows, uint64_t key, uint64_t slot, uint64_t index,
+                                  float* restrict to) {
+    for (int32_t row = 0; row < rows; row++)
+        to[row] = uniform_at(stream_of(key, slot + (uint64_t)row), index);
 }
 
 // Draws actions for rows of a tile whose outputs are there; the first row is slot `slot`.
 static void draw(const PufNetwork* net, PufWorkspace* work, int32_t rows, uint64_t key,
                  uint64_t slot, uint64_t counter) {
     const int32_t numbers = net->head.num_discrete + 2 * net->head.num_continuous;
-    for (int32_t row = 0; row < rows; row++) {
-        const uint64_t stream = stream_of(key, slot + (uint64_t)row);
-        for (int32_t i = 0; i < numbers; i++)
-            work->steps.uniforms[i * PUF_TILE + row] =
-                uniform_at(stream, counter * (uint64_t)numbers + (uint64_t)i);
-    }
+    for (int32_t i = 0; i < numbers; i++)
+        fill_uniforms(rows, key, slot, counter * (uint64_t)numbers + (uint64_t)i,
+                      work->steps.uniforms + i * PUF_TILE);
     net->kernels->sample(&net->head, &work->steps);
 }
 
@@ -195,83 +202,131 @@ typedef struct {
     uint8_t* resets;
     PufState state;  // of each slot
     uint64_t key, first_slot;
-    int32_t blocks_per_unit;
-    atomic_int next;
+    int32_t num_units, blocks_per_unit;
+    int32_t* taken;    // [threads]
+    PufStage* stages;  // [threads]
     atomic_bool some_absent, some_infinite;
 } CollectJob;
 
+// Some slots, step by step.
+typedef struct {
+    CollectJob* job;
+    PufWorkspace* work;
+    PufStage* stage;
+    int32_t first, last;  // slots
+    int32_t stretch, t;
+} Unit;
+
+static bool stages_choices(const PufNetwork* net) {
+    return net->head.num_discrete == 1 && !net->head.num_continuous;
+}
+
+// The cell of the first slot in step t of this stretch.
+static size_t cell_of(const Unit* unit, int32_t t) {
+    const PufRollout* rollout = unit->job->rollout;
+    const size_t segment = (size_t)unit->stretch * (size_t)rollout->num_slots + (size_t)unit->first;
+    return segment * (size_t)rollout->horizon + (size_t)t;
+}
+
+// Where slot `slot` of the present step is in the stage.
+static size_t staged_at(const Unit* unit, int32_t slot) {
+    return (size_t)(unit->t % unit->stage->steps) * (size_t)unit->stage->slots +
+           (size_t)(slot - unit->first);
+}
+
+// Moves the staged steps up to this one into the rollout.
+static void unload(const Unit* unit) {
+    const PufStage* stage = unit->stage;
+    const PufRollout* rollout = unit->job->rollout;
+    const int32_t steps = unit->t % stage->steps + 1;
+    const size_t cell = cell_of(unit, unit->t + 1 - steps);
+    const PufCells cells = {unit->last - unit->first, steps, (size_t)rollout->horizon};
+    puf_spread_floats(stage, &cells, stage->logprobs, rollout->logprobs + cell);
+    puf_spread_floats(stage, &cells, stage->values, rollout->values + cell);
+    puf_spread_floats(stage, &cells, stage->rewards, rollout->rewards + cell);
+    if (stages_choices(unit->job->engine->network))
+        puf_spread_words(stage, &cells, stage->choices, rollout->actions + cell);
+    puf_spread_bytes(stage, &cells, stage->masks, rollout->masks + cell);
+    puf_spread_bytes(stage, &cells, stage->resets, rollout->resets + cell);
+    puf_spread_bytes(stage, &cells, stage->terminals, rollout->terminals + cell);
+    puf_spread_bytes(stage, &cells, stage->truncations, rollout->truncations + cell);
+}
+
 static void note(atomic_bool* flag) { atomic_store_explicit(flag, true, memory_order_relaxed); }
 
-// Copies observations, masks and resets of slots [first, first + rows) into cells that are
-// `horizon` apart, and into the workspace. Stores of bytes may change any pointer in memory, as far
-// as the compiler knows, so pointers are locals.
-static void store_before(CollectJob* job, PufWorkspace* work, int32_t first, int32_t rows,
-                         size_t cell) {
+// Stores observations, masks and resets of a tile, and gives them to the workspace. Stores of bytes
+// may change any pointer in memory, as far as the compiler knows, so pointers are locals.
+static void store_before(const Unit* unit, int32_t first, int32_t rows) {
+    CollectJob* job = unit->job;
+    PufWorkspace* work = unit->work;
     const PufNetwork* net = job->engine->network;
     const PufBatch* batch = job->batch;
     const size_t horizon = (size_t)job->rollout->horizon, bytes = net->obs_bytes;
+    const size_t cell = cell_of(unit, unit->t) + (size_t)(first - unit->first) * horizon;
     const uint8_t* seen = batch->observations + (size_t)first * batch->obs_stride;
     uint8_t* kept = job->rollout->observations + cell * bytes;
     for (int32_t row = 0; row < rows; row++, seen += batch->obs_stride, kept += horizon * bytes) {
         puf_copy(kept, seen, bytes);
         puf_network_read(net, work, row, seen);
     }
-    const uint8_t *present = batch->masks + first, *begins = job->resets + first;
-    uint8_t *masks = job->rollout->masks + cell, *resets = job->rollout->resets + cell;
-    bool all = true;
-    for (int32_t row = 0; row < rows; row++, masks += horizon, resets += horizon) {
-        *masks = present[row], *resets = begins[row];
-        all &= present[row] != 0;
-    }
+    const size_t at = staged_at(unit, first);
+    const uint8_t* present = batch->masks + first;
+    const size_t count = (uint32_t)rows;  // compilers warn of negative ones else
+    memcpy(unit->stage->masks + at, present, count);
+    memcpy(unit->stage->resets + at, job->resets + first, count);
+    uint8_t all = 1;
+    for (int32_t row = 0; row < rows; row++) all &= present[row] != 0;
     if (!all) note(&job->some_absent);
     work->steps.legal = job->rollout->action_masks ? work->legal : NULL;
     const size_t width = (size_t)batch->mask_width;
-    for (int32_t row = 0; row < rows && work->steps.legal; row++, cell += horizon) {
+    for (int32_t row = 0; row < rows && work->steps.legal; row++) {
         const uint8_t* legal = batch->action_masks + (size_t)(first + row) * batch->mask_stride;
-        memcpy(job->rollout->action_masks + cell * width, legal, width);
+        memcpy(job->rollout->action_masks + (cell + (size_t)row * horizon) * width, legal, width);
         puf_network_read_mask(net, work, row, legal);
     }
 }
 
-// Writes the actions of a tile into the rollout and into the rows of the env.
-static void store_actions(CollectJob* job, const PufWorkspace* work, int32_t first, int32_t rows,
-                          size_t cell) {
-    const PufNetwork* net = job->engine->network;
+// Stores the actions of a tile, and writes them into the rows of the env.
+static void store_actions(const Unit* unit, int32_t first, int32_t rows) {
+    const PufWorkspace* work = unit->work;
+    const PufRollout* rollout = unit->job->rollout;
+    const PufNetwork* net = unit->job->engine->network;
     const size_t words = (size_t)puf_network_action_words(net);
-    const size_t step = (size_t)job->rollout->horizon * words;
-    int32_t *to = job->rollout->actions + cell * words,
-            *to_env = puf_vec_action_rows(job->vec) + (size_t)first * words;
-    if (words == 1 && net->head.num_discrete == 1) {
-        const int32_t* choices = work->steps.choices;
-        for (int32_t row = 0; row < rows; row++, to += step) *to = to_env[row] = choices[row];
+    int32_t* to_env = puf_vec_action_rows(unit->job->vec) + (size_t)first * words;
+    if (stages_choices(net)) {
+        const size_t bytes = (size_t)rows * sizeof(int32_t);
+        memcpy(to_env, work->steps.choices, bytes);
+        memcpy(unit->stage->choices + staged_at(unit, first), work->steps.choices, bytes);
         return;
     }
+    const size_t step = (size_t)rollout->horizon * words;
+    int32_t* to =
+        rollout->actions + cell_of(unit, unit->t) * words + (size_t)(first - unit->first) * step;
     for (int32_t row = 0; row < rows; row++, to += step, to_env += words) {
         write_words(net, work, row, work->steps.reals, to);
         write_words(net, work, row, work->steps.env_reals, to_env);
     }
 }
 
-// Reads slots [first, first + rows), acts, and writes step (stretch, t) up to the actions.
-static void collect_tile(CollectJob* job, PufWorkspace* work, int32_t first, int32_t rows,
-                         int32_t stretch, int32_t t) {
+// Reads slots [first, first + rows), acts, and stores the step up to the actions.
+static void collect_tile(const Unit* unit, int32_t first, int32_t rows) {
+    CollectJob* job = unit->job;
+    PufWorkspace* work = unit->work;
     const PufNetwork* net = job->engine->network;
-    PufRollout* rollout = job->rollout;
-    const size_t horizon = (size_t)rollout->horizon;
-    const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)first;
-    const size_t cell = segment * horizon + (size_t)t;
-    store_before(job, work, first, rows, cell);
+    const PufRollout* rollout = job->rollout;
+    const size_t segment = (size_t)unit->stretch * (size_t)rollout->num_slots + (size_t)first;
+    store_before(unit, first, rows);
     forward_step(net, work, rows, &job->state, NULL, first);
-    for (int32_t row = 0; row < rows && net->spec.core && t == 0; row++)
+    for (int32_t row = 0; row < rows && net->spec.core && unit->t == 0; row++)
         puf_core_store(net, work, row, &rollout->states, segment + (size_t)row);
     store_state(net, work, rows, &job->state, first);
     draw(net, work, rows, job->key, job->first_slot + (uint64_t)first,
-         (uint64_t)stretch * horizon + (uint64_t)t);
-    store_actions(job, work, first, rows, cell);
+         (uint64_t)unit->stretch * (uint64_t)rollout->horizon + (uint64_t)unit->t);
+    store_actions(unit, first, rows);
     const float *values = values_of(net, work), *logprobs = work->steps.logprobs;
-    float *to_values = rollout->values + cell, *to_logprobs = rollout->logprobs + cell;
-    for (int32_t row = 0; row < rows; row++, to_values += horizon, to_logprobs += horizon)
-        *to_values = values[row], *to_logprobs = logprobs[row];
+    const size_t at = staged_at(unit, first);
+    memcpy(unit->stage->values + at, values, (size_t)rows * sizeof(float));
+    memcpy(unit->stage->logprobs + at, logprobs, (size_t)rows * sizeof(float));
     bool finite =
         net->kernels->all_finite(rows, values) && net->kernels->all_finite(rows, logprobs);
     if (net->spec.obs_type == PUF_OBS_F32 || net->spec.obs_type == PUF_OBS_F64)
@@ -288,49 +343,47 @@ static void value_rows(const CollectJob* job, PufWorkspace* work, const uint8_t*
     forward_step(net, work, count, &job->state, slots, 0);
 }
 
-// The values of the final observations of slots that were cut off in step (stretch, t).
-static void store_final_values(CollectJob* job, PufWorkspace* work, const int32_t* cut,
-                               int32_t num_cut, int32_t stretch, int32_t t) {
-    PufRollout* rollout = job->rollout;
-    value_rows(job, work, job->batch->final_observations, job->batch->obs_bytes, cut, num_cut);
-    for (int32_t i = 0; i < num_cut; i++) {
-        const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)cut[i];
-        rollout->final_values[segment * (size_t)rollout->horizon + (size_t)t] =
-            values_of(job->engine->network, work)[i];
-    }
+// The values of the final observations of slots that were cut off in this step.
+static void store_final_values(const Unit* unit, const int32_t* cut, int32_t num_cut) {
+    const CollectJob* job = unit->job;
+    const PufRollout* rollout = job->rollout;
+    float* values = rollout->final_values + cell_of(unit, unit->t);
+    value_rows(job, unit->work, job->batch->final_observations, job->batch->obs_bytes, cut,
+               num_cut);
+    for (int32_t i = 0; i < num_cut; i++)
+        values[(size_t)(cut[i] - unit->first) * (size_t)rollout->horizon] =
+            values_of(job->engine->network, unit->work)[i];
 }
 
-// Stores rewards and ends of a step, for slots [first, last).
-static void store_after(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last,
-                        int32_t stretch, int32_t t) {
+// Stores rewards and ends of a step.
+static void store_after(const Unit* unit) {
+    CollectJob* job = unit->job;
     const PufNetwork* net = job->engine->network;
     const PufBatch* batch = job->batch;
-    PufRollout* rollout = job->rollout;
-    const size_t horizon = (size_t)rollout->horizon;
-    const size_t segment = (size_t)stretch * (size_t)rollout->num_slots + (size_t)first;
-    const size_t cell = segment * horizon + (size_t)t;
-    const uint8_t *terminals = batch->terminals, *truncations = batch->truncations;
-    const float* rewards = batch->rewards;
-    float* to_rewards = rollout->rewards + cell;
-    uint8_t *to_terminals = rollout->terminals + cell,
-            *to_truncations = rollout->truncations + cell;
-    uint8_t *masks = rollout->masks + cell, *resets = job->resets;
-    int32_t cut[PUF_TILE], num_cut = 0;
-    if (!net->kernels->all_finite(last - first, rewards + first)) note(&job->some_infinite);
-    for (int32_t slot = first; slot < last; slot++) {
-        const uint8_t terminal = terminals[slot], truncation = truncations[slot];
-        *to_rewards = rewards[slot], *to_terminals = terminal, *to_truncations = truncation;
+    const int32_t first = unit->first, count = unit->last - first;
+    const size_t at = staged_at(unit, first);
+    const uint8_t *terminals = batch->terminals + first, *truncations = batch->truncations + first;
+    const uint8_t* masks = unit->stage->masks + at;
+    uint8_t *resets = job->resets + first, any_cut = 0;
+    memcpy(unit->stage->rewards + at, batch->rewards + first, (size_t)count * sizeof(float));
+    memcpy(unit->stage->terminals + at, terminals, (size_t)count);
+    memcpy(unit->stage->truncations + at, truncations, (size_t)count);
+    if (!net->kernels->all_finite(count, batch->rewards + first)) note(&job->some_infinite);
+    for (int32_t i = 0; i < count; i++) {
         // an agent that left at an end must return without a recurrent state
-        resets[slot] = (terminal | truncation) || (resets[slot] && !*masks);
-        to_rewards += horizon, to_terminals += horizon, to_truncations += horizon, masks += horizon;
-        if (truncation) cut[num_cut++] = slot;
-        if (num_cut && (num_cut == PUF_TILE || slot + 1 == last)) {
-            store_final_values(job, work, cut, num_cut, stretch, t);
+        resets[i] = (terminals[i] | truncations[i]) != 0 || (resets[i] && !masks[i]);
+        any_cut |= truncations[i];
+    }
+    int32_t cut[PUF_TILE], num_cut = 0;
+    for (int32_t i = 0; i < count && any_cut; i++) {
+        if (truncations[i]) cut[num_cut++] = first + i;
+        if (num_cut && (num_cut == PUF_TILE || i + 1 == count)) {
+            store_final_values(unit, cut, num_cut);
             num_cut = 0;
         }
     }
-    for (int32_t slot = first; slot < last && net->spec.core; slot++)
-        if (resets[slot]) puf_core_clear(net, &job->state, (size_t)slot);
+    for (int32_t i = 0; i < count && net->spec.core; i++)
+        if (resets[i]) puf_core_clear(net, &job->state, (size_t)(first + i));
 }
 
 static void bootstrap(CollectJob* job, PufWorkspace* work, int32_t first, int32_t last) {
@@ -355,32 +408,51 @@ static void bootstrap(CollectJob* job, PufWorkspace* work, int32_t first, int32_
     }
 }
 
+// The slots of a unit: a few blocks of envs.
+static void unit_slots(const CollectJob* job, int32_t unit, int32_t* first, int32_t* last) {
+    const int32_t block = unit * job->blocks_per_unit, num_blocks = puf_vec_num_blocks(job->vec);
+    const int32_t end = block + job->blocks_per_unit;
+    int32_t unused;
+    puf_vec_block_slots(job->vec, block, first, &unused);
+    puf_vec_block_slots(job->vec, (end < num_blocks ? end : num_blocks) - 1, &unused, last);
+}
+
+static void collect_step(const Unit* unit, int32_t first_block, int32_t last_block) {
+    for (int32_t at = unit->first; at < unit->last; at += PUF_TILE)
+        collect_tile(unit, at, unit->last - at < PUF_TILE ? unit->last - at : PUF_TILE);
+    for (int32_t block = first_block; block < last_block; block++)
+        puf_vec_step_block(unit->job->vec, block);
+    store_after(unit);
+}
+
 // A thread steps a few blocks of envs through the whole rollout.
 static void collect_body(void* context, int32_t worker) {
     CollectJob* job = context;
-    PufWorkspace* work = job->engine->works[worker];
-    PufRollout* rollout = job->rollout;
-    const int32_t num_blocks = puf_vec_num_blocks(job->vec);
+    const PufRollout* rollout = job->rollout;
+    const int32_t num_blocks = puf_vec_num_blocks(job->vec), horizon = rollout->horizon;
     const int32_t stretches = rollout->segments / rollout->num_slots;
-    for (;;) {
-        const int32_t first = atomic_fetch_add(&job->next, 1) * job->blocks_per_unit;
-        if (first >= num_blocks) return;
-        int32_t last = first + job->blocks_per_unit;
-        if (last > num_blocks) last = num_blocks;
-        int32_t slot, end, unused;
-        puf_vec_block_slots(job->vec, first, &slot, &unused);
-        puf_vec_block_slots(job->vec, last - 1, &unused, &end);
-        for (int32_t stretch = 0; stretch < stretches; stretch++)
-            for (int32_t t = 0; t < rollout->horizon; t++) {
-                for (int32_t at = slot; at < end; at += PUF_TILE)
-                    collect_tile(job, work, at, end - at < PUF_TILE ? end - at : PUF_TILE, stretch,
-                                 t);
-                for (int32_t block = first; block < last; block++)
-                    puf_vec_step_block(job->vec, block);
-                store_after(job, work, slot, end, stretch, t);
+    Unit unit = {.job = job, .work = job->engine->works[worker], .stage = &job->stages[worker]};
+    int32_t item;
+    while ((item = puf_threads_claim(job->engine->threads, job->taken, worker, job->num_units)) >=
+           0) {
+        const int32_t first = item * job->blocks_per_unit, end = first + job->blocks_per_unit;
+        unit_slots(job, item, &unit.first, &unit.last);
+        for (unit.stretch = 0; unit.stretch < stretches; unit.stretch++)
+            for (unit.t = 0; unit.t < horizon; unit.t++) {
+                collect_step(&unit, first, end < num_blocks ? end : num_blocks);
+                if (unit.t + 1 == horizon || (unit.t + 1) % unit.stage->steps == 0) unload(&unit);
             }
-        bootstrap(job, work, slot, end);
+        bootstrap(job, unit.work, unit.first, unit.last);
     }
+}
+
+static int32_t most_slots(const CollectJob* job) {
+    int32_t most = 0, first, last;
+    for (int32_t i = 0; i < job->num_units; i++) {
+        unit_slots(job, i, &first, &last);
+        if (last - first > most) most = last - first;
+    }
+    return most;
 }
 
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
@@ -401,6 +473,7 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
     int32_t units = (num_slots + PUF_TILE - 1) / PUF_TILE;
     if (units < 2 * threads) units = 2 * threads;
     if (units > num_blocks) units = num_blocks;
+    const int32_t blocks_per_unit = (num_blocks + units - 1) / units;
     CollectJob job = {.engine = engine,
                       .vec = vec,
                       .batch = batch,
@@ -409,8 +482,15 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
                       .state = *state,
                       .key = key,
                       .first_slot = first_slot,
-                      .blocks_per_unit = (num_blocks + units - 1) / units};
-    puf_threads_run(engine->threads, collect_body, &job);
+                      .num_units = (num_blocks + blocks_per_unit - 1) / blocks_per_unit,
+                      .blocks_per_unit = blocks_per_unit,
+                      .taken = calloc((size_t)threads, sizeof(int32_t))};
+    job.stages = puf_stages_create(threads, most_slots(&job));
+    const bool good = job.taken && job.stages;
+    if (good) puf_threads_run(engine->threads, collect_body, &job);
+    free(job.taken);
+    free(job.stages);
+    if (!good) return puf_fail(PUF_NO_MEMORY, "cannot allocate a rollout");
     rollout->all_present = !atomic_load(&job.some_absent);
     rollout->all_finite = !atomic_load(&job.some_infinite);
     return PUF_OK;

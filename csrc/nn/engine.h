@@ -71,6 +71,28 @@ void puf_engine_act(PufEngine* engine, const PufAct* act);
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
                            const PufState* state, uint64_t key, uint64_t first_slot);
 
+// Rewards divided by the deviation of discounted returns, in place; see RewardNorm of
+// pufferlib.policies.normalisation.
+typedef struct {
+    const PufRollout* rollout;
+    float gamma;
+    float* running;                   // [num_slots]: see puf_return_moments
+    double *count, *mean, *variance;  // of all returns so far; those of this rollout are added
+    double floor;                     // of the deviation
+    float limit;                      // of a reward afterwards
+} PufRewardNorm;
+PufCode puf_engine_normalise_rewards(PufEngine* engine, const PufRewardNorm* norm);
+
+// What to train on: advantages and returns, and 1 - variance of advantages / variance of returns,
+// which is what the values explain; nan where returns do not vary.
+typedef struct {
+    const PufRollout* rollout;
+    float gamma, gae_lambda;
+    float *advantages, *returns;  // [segments, horizon], written
+    double explained_variance;    // set
+} PufTargets;
+PufCode puf_engine_targets(PufEngine* engine, PufTargets* targets);
+
 // One pass over a rollout: `num_minibatches` updates. Units are segments, or steps if `by_step`,
 // which a recurrent policy refuses.
 typedef struct {

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 enum {
-    PUF_TILE = 48,   // steps that go through a network together; a multiple of PUF_ALIGN
+    PUF_TILE = 64,   // steps that go through a network together; a multiple of PUF_ALIGN
     PUF_ALIGN = 16,  // floats; the widest vector of all instruction sets
 };
 
@@ -78,6 +78,7 @@ typedef struct {
     float* outputs;        // [num_logits + num_continuous + 1]
     float* gradients;      // the same: of the loss with respect to outputs
     float* entropies;      // [num_discrete], scratch
+    float* entropy;        // of all components, scratch
     int32_t* choices;      // [num_discrete]
     float* reals;          // [num_continuous], as drawn
     float* env_reals;      // [num_continuous], as the env takes them

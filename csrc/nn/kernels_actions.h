@@ -219,16 +219,22 @@ enum { MAX_CONTINUOUS = 64 };  // puf_network_create refuses more
 
 static void ppo(const PufActionHead* head, const PufLossOptions* options, PufColumns* steps,
                 double losses[PUF_NUM_LOSSES], float* of_log_std) {
-    vec totals[PUF_NUM_LOSSES] = {{0}}, of_logs[MAX_CONTINUOUS];
+    enum { GROUP = LANES < 8 ? LANES : 8 };
+    vec totals[8] = {{0}}, of_logs[MAX_CONTINUOUS];
     for (int32_t c = 0; c < head->num_continuous; c++) of_logs[c] = (vec){0};
     const int32_t value_at = (head->num_logits + head->num_continuous) * PUF_TILE;
     const float clip = options->clip_coef, value_clip = options->vf_clip_coef;
+    // in a loop of its own: the chains of several rows overlap
+    for (int32_t row = 0; row < steps->rows; row += LANES) {
+        vec entropy, logprob = judge(head, steps, row, &entropy);
+        store(steps->logprobs + row, logprob);
+        store(steps->entropy + row, entropy);
+    }
     for (int32_t row = 0; row < steps->rows; row += LANES) {
         const ivec counts = load_int(steps->present + row);
         const vec advantage = load(steps->advantages + row), goal = load(steps->returns + row);
         const vec weight = load(steps->weights + row), share = weight * options->share;
-        vec entropy, logprob = judge(head, steps, row, &entropy);
-        store(steps->logprobs + row, logprob);
+        const vec logprob = load(steps->logprobs + row), entropy = load(steps->entropy + row);
 
         const vec log_ratio = zero_unless(counts, logprob - load(steps->old_logprobs + row));
         const vec ratio = exp_of(log_ratio);
@@ -260,7 +266,11 @@ static void ppo(const PufActionHead* head, const PufLossOptions* options, PufCol
         totals[4] -= log_ratio;
         totals[5] += zero_unless(counts & (abs_of(ratio - 1.0f) > clip), SET(1.0f));
     }
-    for (int32_t i = 0; i < PUF_NUM_LOSSES; i++) losses[i] += sum_lanes(totals[i]);
+    for (int32_t first = 0; first < PUF_NUM_LOSSES; first += GROUP) {
+        const vec sums = sum_each(GROUP, totals + first);
+        for (int32_t i = first; i < PUF_NUM_LOSSES && i < first + GROUP; i++)
+            losses[i] += (double)sums[i - first];
+    }
     for (int32_t c = 0; c < head->num_continuous; c++)
         of_log_std[c] += (float)sum_lanes(of_logs[c]);
 }

@@ -157,20 +157,28 @@ static void outer(int32_t rows, int32_t n, int32_t k, const float* a, int32_t a_
 #undef OUTER_PANEL
 }
 
+// Sums of `width` vectors of columns, over `ways` rows at once, because one addition waits for the
+// one before.
+INLINE void sum_columns(const int width, const int ways, int32_t rows, const float* from,
+                        size_t stride, float* sums, bool first) {
+    vec total[8] = {{0}};  // [ways, width]
+    int32_t row = 0;
+    for (; row + ways <= rows; row += ways, from += (size_t)ways * stride)
+        UNROLL for (int i = 0; i < ways; i++) UNROLL for (int j = 0; j < width; j++)
+            total[i * width + j] += load(from + (size_t)i * stride + LANES * j);
+    for (; row < rows; row++, from += stride)
+        UNROLL for (int j = 0; j < width; j++) total[j] += load(from + LANES * j);
+    UNROLL for (int j = 0; j < width; j++) {
+        UNROLL for (int i = 1; i < ways; i++) total[j] += total[i * width + j];
+        store(sums + LANES * j, first ? total[j] : total[j] + load(sums + LANES * j));
+    }
+}
+
 static void column_sums(int32_t rows, int32_t n, const float* a, int32_t a_stride, float* sums,
                         bool first) {
-    enum { WIDTH = 4 };  // vectors at once, because one addition waits for the one before
-    for (int32_t column = 0; column < n; column += WIDTH * LANES) {
-        const int32_t left = (n - column + LANES - 1) / LANES, width = left < WIDTH ? left : WIDTH;
-        const float* from = a + column;
-        vec total[WIDTH] = {{0}};
-        for (int32_t j = 0; j < width && !first; j++) total[j] = load(sums + column + j * LANES);
-        if (width == WIDTH)
-            for (int32_t row = 0; row < rows; row++, from += a_stride)
-                UNROLL for (int j = 0; j < WIDTH; j++) total[j] += load(from + j * LANES);
-        else
-            for (int32_t row = 0; row < rows; row++, from += a_stride)
-                for (int32_t j = 0; j < width; j++) total[j] += load(from + j * LANES);
-        for (int32_t j = 0; j < width; j++) store(sums + column + j * LANES, total[j]);
-    }
+    int32_t column = 0;
+    for (; n - column > 3 * LANES; column += 4 * LANES)
+        sum_columns(4, 2, rows, a + column, (size_t)a_stride, sums + column, first);
+    for (; column < n; column += LANES)
+        sum_columns(1, 8, rows, a + column, (size_t)a_stride, sums + column, first);
 }

@@ -109,7 +109,8 @@ INLINE vec log_of(vec x) {
 }
 
 INLINE vec tanh_of(vec x) {
-    vec y = min_of(max_of(x, SET(-7.90531110763549805f)), SET(7.90531110763549805f));
+    const vec limit = SET(7.90531110763549805f);
+    vec y = min_of(limit, max_of(-limit, x));  // nan stays nan
     vec z = y * y;
     vec p = SET(-2.76076847742355e-16f);
     p = FMA(p, z, SET(2.00018790482477e-13f));
@@ -122,7 +123,7 @@ INLINE vec tanh_of(vec x) {
     q = FMA(q, z, SET(1.18534705686654e-04f));
     q = FMA(q, z, SET(2.26843463243900e-03f));
     q = FMA(q, z, SET(4.89352518554385e-03f));
-    return pick(x == x, y * p / q, x);
+    return y * p / q;
 }
 
 INLINE vec sigmoid_of(vec x) { return 1.0f / (1.0f + exp_of(-x)); }

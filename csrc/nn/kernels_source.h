@@ -65,13 +65,13 @@ INLINE vec adam_step(const PufAdam* o, vec grad, vec value, vec* mean, vec* squa
     grad = grad * o->grad_scale;
     *mean = FMA(grad - *mean, SET(1.0f - o->beta1), *mean);
     *square = FMA(grad * (1.0f - o->beta2), grad, *square * o->beta2);
-    vec spread = SQRT(*square);
-    spread = spread / __builtin_sqrtf(o->correction2) + o->eps;
+    const vec spread = SQRT(*square) * (1.0f / __builtin_sqrtf(o->correction2)) + o->eps;
     return value - o->learning_rate / o->correction1 * (*mean / spread);
 }
 
-static void adam(int32_t count, const PufAdam* options, const float* grad, float* value,
-                 float* mean, float* square) {
+static void adam(int32_t count, const PufAdam* given, const float* grad, float* value, float* mean,
+                 float* square) {
+    const PufAdam own = *given, *options = &own;  // no store changes it: what is constant stays so
     int32_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         vec m = load(mean + i), s = load(square + i);

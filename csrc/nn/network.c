@@ -282,6 +282,7 @@ static void place_workspace(const PufNetwork* net, PufWorkspace* work, Arena* ar
     steps->outputs = carve_floats(arena, outputs * tile);
     steps->gradients = carve_floats(arena, outputs * tile);
     steps->entropies = carve_floats(arena, choices * tile);
+    steps->entropy = carve_floats(arena, tile);
     steps->choices = carve(arena, choices * tile * sizeof(int32_t));
     steps->reals = carve_floats(arena, reals * tile);
     steps->env_reals = carve_floats(arena, reals * tile);

@@ -13,18 +13,25 @@ typedef struct {
 } PufMoments;
 
 // Moments of the running discounted return of each slot: R = gamma * R + reward, from 0 after each
-// end. Arrays are [slots, horizon]; `masks` may be NULL; a masked reward counts as 0. `running`
-// [slots] is R after the step before, kept for the next call, 0 where it is not finite. `scratch`
-// [slots, horizon] may hold anything.
+// end. Arrays are [slots, horizon]; an episode ends where `ends` or `cuts` is set; `cuts` and
+// `masks` may be NULL; a masked reward counts as 0. `running` [slots] is R after the step before,
+// kept for the next call, 0 where it is not finite.
 PufMoments puf_return_moments(int32_t slots, int32_t horizon, const float* rewards,
-                              const uint8_t* ends, const uint8_t* masks, float gamma,
-                              float* running, float* scratch);
+                              const uint8_t* ends, const uint8_t* cuts, const uint8_t* masks,
+                              float gamma, float* running);
 
-// The sum of (x - offset)^power over the numbers whose mask is set; power is 1 or 2.
-double puf_sum_powers(int64_t count, const float* x, const uint8_t* masks, double offset,
-                      int power);
+// Number of the numbers whose mask is set, and sums of their distance from `origin` and its square.
+typedef struct {
+    double count, sum, squares;
+} PufSums;
+PufSums puf_sums(int64_t count, const float* x, const uint8_t* masks, float origin);
 
 PufMoments puf_moments(int64_t count, const float* x, const uint8_t* masks);
+// The moments of both parts together.
+PufMoments puf_merged(PufMoments a, PufMoments b);
+
+// x = x * factor, at most `limit` from 0.
+void puf_scale(int64_t count, float* x, float factor, float limit);
 
 #ifdef __cplusplus
 }

@@ -128,6 +128,20 @@ void puf_threads_meet(PufThreads* threads) {
     if (threads->active > 1) meet(&threads->inner, threads->active);
 }
 
+int32_t puf_threads_claim(const PufThreads* threads, int32_t* taken, int32_t worker,
+                          int32_t count) {
+    const int64_t active = threads->active;
+    for (int64_t i = 0; i < active; i++) {
+        const int64_t owner = (worker + i) % active;
+        const int32_t first = (int32_t)(count * owner / active);
+        const int32_t last = (int32_t)(count * (owner + 1) / active);
+        if (__atomic_load_n(&taken[owner], __ATOMIC_RELAXED) >= last - first) continue;
+        const int32_t item = first + __atomic_fetch_add(&taken[owner], 1, __ATOMIC_RELAXED);
+        if (item < last) return item;
+    }
+    return -1;
+}
+
 void puf_threads_destroy(PufThreads* threads) {
     if (!threads) return;
     if (puf_threads_count(threads) > 1) {

@@ -21,6 +21,10 @@ int32_t puf_threads_count(const PufThreads* threads);  // 1 in a fork of the pro
 void puf_threads_run(PufThreads* threads, PufBody body, void* context);
 // Inside a body: waits until all threads have called it. All must call it equally often.
 void puf_threads_meet(PufThreads* threads);
+// Inside a body: the next of `count` items, -1 when none is left. `taken` [threads] begins with
+// zeros. A worker takes those of its own range first, the same ones in every run, because they are
+// in its cache; then it helps the others.
+int32_t puf_threads_claim(const PufThreads* threads, int32_t* taken, int32_t worker, int32_t count);
 
 #ifdef __cplusplus
 }

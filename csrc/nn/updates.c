@@ -13,9 +13,9 @@
 
 enum {
     MIN_TILES = 2,      // of a part
-    MIN_SEGMENTS = 12,  // of a part, for recurrent policies: a product of fewer rows is slow
-    MAX_SEGMENTS = 24,  // that go through a core together: two steps fill a tile
-    MAX_ROWS = 3072,    // of such segments
+    MIN_SEGMENTS = 16,  // of a part, for recurrent policies: a product of fewer rows is slow
+    MAX_SEGMENTS = 32,  // that go through a core together: two steps fill a tile
+    MAX_ROWS = 4096,    // of such segments
 };
 
 // ---- Minibatches --------------------------------------------------------------------------------
@@ -32,7 +32,8 @@ typedef struct {
     const PufPass* pass;
     Minibatch* minibatches;
     double (*losses)[PUF_NUM_LOSSES];  // [max_parts]
-    atomic_int* counters;              // next item of each phase
+    size_t num_threads;
+    int32_t* taken;  // [phases, num_threads], see puf_threads_claim
 } PassJob;
 
 // Steps of a unit: they are consecutive cells [segments * horizon].
@@ -59,12 +60,6 @@ static int32_t num_parts(const PufEngine* engine, int64_t units, int64_t steps) 
     return parts;
 }
 
-static double num_present(int64_t count, const uint8_t* masks) {
-    int64_t present = masks ? 0 : count;
-    for (int64_t i = 0; masks && i < count; i++) present += masks[i] != 0;
-    return (double)present;
-}
-
 // Mean and deviation of the advantages of a minibatch, and how many steps count.
 static void measure(const PassJob* job, int32_t index) {
     const PufPass* pass = job->pass;
@@ -80,23 +75,22 @@ static void measure(const PassJob* job, int32_t index) {
         return;
     }
     const int64_t length = unit_steps(pass), end = first + units;
+    // one pass, from a number that lies among them
+    const float origin = units > 0 ? pass->advantages[first_cell(pass, first)] : 0.0f;
     double count = 0, total = 0, sum = 0, squares = 0;
     for (int64_t unit = first; unit < end; unit++) {
         const size_t cell = first_cell(pass, unit);
         const uint8_t* masks = rollout->all_present ? NULL : rollout->masks + cell;
-        const double weight = (double)weight_of(pass, unit), present = num_present(length, masks);
-        count += present;
-        total += weight * present;
-        sum += weight * puf_sum_powers(length, pass->advantages + cell, masks, 0, 1);
+        const PufSums sums = puf_sums(length, pass->advantages + cell, masks, origin);
+        const double weight = (double)weight_of(pass, unit);
+        count += sums.count;
+        total += weight * sums.count;
+        sum += weight * sums.sum;
+        squares += weight * sums.squares;
     }
-    const double mean = total > 0 ? sum / total : 0;
-    for (int64_t unit = first; unit < end && pass->norm_adv; unit++) {
-        const size_t cell = first_cell(pass, unit);
-        const uint8_t* masks = rollout->all_present ? NULL : rollout->masks + cell;
-        squares += (double)weight_of(pass, unit) *
-                   puf_sum_powers(length, pass->advantages + cell, masks, mean, 2);
-    }
-    const double std = total > 0 ? sqrt(squares / total) : 0;
+    const double offset = total > 0 ? sum / total : 0, mean = (double)origin + offset;
+    const double variance = total > 0 ? squares / total - offset * offset : 0;
+    const double std = variance > 0 ? sqrt(variance) : 0;
     batch->mean = pass->norm_adv ? mean : 0;
     batch->std = !pass->norm_adv                 ? 1
                  : std < (double)pass->adv_floor ? (double)pass->adv_floor
@@ -122,12 +116,21 @@ static void add_run(Tile* tile, size_t cell, int32_t count, float weight) {
     tile->rows += count;
 }
 
+// Stores of bytes may change any number in memory, as far as the compiler knows, so what a loop
+// needs of the network is in locals.
 static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) {
     const PufNetwork* net = job->engine->network;
+    const uint8_t* observations = job->pass->rollout->observations;
+    const size_t bytes = net->obs_bytes, stride = (size_t)net->x_stride;
+    const bool as_is = net->reads_as_is;
     for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
-        const uint8_t* from = job->pass->rollout->observations + run->cell * net->obs_bytes;
-        for (int32_t i = 0; i < run->count; i++, from += net->obs_bytes)
-            puf_network_read(net, work, run->row + i, from);
+        const uint8_t* from = observations + run->cell * bytes;
+        const int32_t first = run->row, last = first + run->count;
+        float* x = work->x + (size_t)first * stride;
+        for (int32_t row = first; row < last && as_is; row++, from += bytes, x += stride)
+            puf_copy(x, from, bytes);
+        for (int32_t row = first; row < last && !as_is; row++, from += bytes)
+            puf_network_convert(net, work, row, from);
     }
 }
 
@@ -170,10 +173,15 @@ static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batc
     for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
         gather_columns(job, steps, batch, run);
         const int32_t* action = rollout->actions + run->cell * (size_t)(discrete + continuous);
-        for (int32_t row = run->row; row < run->row + run->count; row++) {
-            for (int32_t i = 0; i < discrete; i++) steps->choices[i * PUF_TILE + row] = *action++;
-            for (int32_t i = 0; i < continuous; i++)
-                memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
+        if (discrete == 1 && !continuous) {
+            puf_copy(steps->choices + run->row, action, (size_t)run->count * sizeof(int32_t));
+        } else {
+            for (int32_t row = run->row; row < run->row + run->count; row++) {
+                for (int32_t i = 0; i < discrete; i++)
+                    steps->choices[i * PUF_TILE + row] = *action++;
+                for (int32_t i = 0; i < continuous; i++)
+                    memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
+            }
         }
         for (int32_t i = 0; i < run->count && rollout->action_masks; i++)
             puf_network_read_mask(net, work, run->row + i,
@@ -198,6 +206,28 @@ static void tile_of(const PassJob* job, const Minibatch* batch, int64_t first, i
     }
 }
 
+static void fetch_bytes(const void* from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const uint8_t*)from + i, 0, 2);
+}
+
+// Lets the processor fetch a tile while it works on another: units come in random order, and half
+// of them, or more, from the cache of another core.
+static void fetch_ahead(const PassJob* job, const Tile* tile) {
+    const PufPass* pass = job->pass;
+    const PufRollout* rollout = pass->rollout;
+    const PufNetwork* net = job->engine->network;
+    const size_t words = (size_t)puf_network_action_words(net);
+    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
+        const size_t cell = run->cell, count = (size_t)run->count, bytes = count * sizeof(float);
+        fetch_bytes(rollout->observations + cell * net->obs_bytes, count * net->obs_bytes);
+        fetch_bytes(rollout->actions + cell * words, bytes * words);
+        fetch_bytes(rollout->logprobs + cell, bytes);
+        fetch_bytes(rollout->values + cell, bytes);
+        fetch_bytes(pass->advantages + cell, bytes);
+        fetch_bytes(pass->returns + cell, bytes);
+    }
+}
+
 // What the steps of a part add to: its gradient, and the sums of its losses.
 typedef struct {
     PufLossOptions options;
@@ -212,14 +242,17 @@ static void differentiate_tiles(const PassJob* job, PufWorkspace* work, int32_t 
     const Minibatch* batch = &job->minibatches[index];
     const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
     const int64_t first = tiles * part / batch->parts, last = tiles * (part + 1) / batch->parts;
+    Tile tile;
+    tile_of(job, batch, job->pass->splits[index], first * PUF_TILE, &tile);
     for (int64_t i = first; i < last; i++) {
-        Tile tile;
-        tile_of(job, batch, job->pass->splits[index], i * PUF_TILE, &tile);
         gather(job, work, batch, &tile);
-        puf_network_forward(net, work, tile.rows);
+        const int32_t rows = tile.rows;
+        tile_of(job, batch, job->pass->splits[index], (i + 1) * PUF_TILE, &tile);
+        fetch_ahead(job, &tile);
+        puf_network_forward(net, work, rows);
         net->kernels->ppo(&net->head, &sums->options, &work->steps, sums->losses,
                           sums->partial + net->log_std_at);
-        puf_network_backward(net, work, tile.rows, sums->partial, i == first);
+        puf_network_backward(net, work, rows, sums->partial, i == first);
     }
 }
 
@@ -337,9 +370,10 @@ static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index,
 }
 
 // The next item of a phase that has `count` of them; -1 when none is left.
-static int32_t claim(const PassJob* job, int32_t phase, int32_t count) {
-    const int32_t item = atomic_fetch_add_explicit(&job->counters[phase], 1, memory_order_relaxed);
-    return item < count ? item : -1;
+static int32_t claim(const PassJob* job, int32_t worker, int32_t phase, int32_t count) {
+    const PufThreads* threads = job->engine->threads;
+    int32_t* taken = job->taken + (size_t)phase * job->num_threads;
+    return puf_threads_claim(threads, taken, worker, count);
 }
 
 static void update_piece(const PassJob* job, const PufAdam* adam, const PufPiece* piece) {
@@ -360,16 +394,16 @@ static void pass_body(void* context, int32_t worker) {
     const PufPass* pass = job->pass;
     int32_t phase = 0, item;
     double num_steps = pass->num_steps ? (double)*pass->num_steps : 0;
-    while ((item = claim(job, phase, pass->num_minibatches)) >= 0) measure(job, item);
+    while ((item = claim(job, worker, phase, pass->num_minibatches)) >= 0) measure(job, item);
     puf_threads_meet(engine->threads);
     for (int32_t index = 0; index < pass->num_minibatches; index++) {
         const Minibatch* batch = &job->minibatches[index];
         phase++;
-        while ((item = claim(job, phase, batch->parts)) >= 0)
+        while ((item = claim(job, worker, phase, batch->parts)) >= 0)
             differentiate(job, engine->works[worker], index, item);
         puf_threads_meet(engine->threads);
         phase++;
-        while ((item = claim(job, phase, engine->num_pieces)) >= 0) {
+        while ((item = claim(job, worker, phase, engine->num_pieces)) >= 0) {
             const PufPiece* piece = &engine->pieces[item];
             engine->squares[item] =
                 puf_network_join(engine->network, piece->param, piece->first, piece->last,
@@ -396,7 +430,7 @@ static void pass_body(void* context, int32_t worker) {
             adam.correction2 = (float)(1 - pow((double)adam.beta2, num_steps));
             const float limit = pass->max_grad_norm;
             adam.grad_scale = limit >= 0 && norm > limit ? limit / norm : 1.0f;
-            while ((item = claim(job, phase, engine->num_pieces)) >= 0)
+            while ((item = claim(job, worker, phase, engine->num_pieces)) >= 0)
                 update_piece(job, &adam, &engine->pieces[item]);
         }
         puf_threads_meet(engine->threads);
@@ -412,12 +446,13 @@ PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
     PassJob job = {.engine = engine, .pass = pass};
     job.minibatches = calloc(count, sizeof(Minibatch));
     job.losses = calloc((size_t)engine->max_parts, sizeof *job.losses);
-    job.counters = calloc(3 * count + 1, sizeof(atomic_int));
-    const bool good = job.minibatches && job.losses && job.counters;
+    job.num_threads = (size_t)puf_threads_count(engine->threads);
+    job.taken = calloc((3 * count + 1) * job.num_threads, sizeof(int32_t));
+    const bool good = job.minibatches && job.losses && job.taken;
     if (good) puf_threads_run(engine->threads, pass_body, &job);
     free(job.minibatches);
     free(job.losses);
-    free(job.counters);
+    free(job.taken);
     return good ? PUF_OK
                 : puf_fail(PUF_NO_MEMORY, "cannot allocate a pass over %zu minibatches", count);
 }

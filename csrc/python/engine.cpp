@@ -239,6 +239,43 @@ class Engine {
         puf_engine_act(engine_, &act);
     }
 
+    // Normalises the rewards of the rollout in place; see PufRewardNorm.
+    void normalise_rewards(bool all_present, float gamma, Array<float> running, Array<double> count,
+                           Array<double> mean, Array<double> variance, double floor, float limit) {
+        need_rollout();
+        expect("running", running.size(), (size_t)rollout_.num_slots);
+        expect("count", count.size(), 1);
+        expect("mean", mean.size(), 1);
+        expect("variance", variance.size(), 1);
+        rollout_.all_present = all_present;
+        const PufRewardNorm norm = {&rollout_,   gamma,           running.data(), count.data(),
+                                    mean.data(), variance.data(), floor,          limit};
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_engine_normalise_rewards(engine_, &norm);
+        }
+        check(code);
+    }
+
+    // Writes advantages and returns; returns the explained variance. See PufTargets.
+    double targets(bool all_present, float gamma, float gae_lambda, Array<float> advantages,
+                   Array<float> returns) {
+        need_rollout();
+        const size_t cells = (size_t)rollout_.segments * (size_t)rollout_.horizon;
+        expect("advantages", advantages.size(), cells);
+        expect("returns", returns.size(), cells);
+        rollout_.all_present = all_present;
+        PufTargets targets = {&rollout_, gamma, gae_lambda, advantages.data(), returns.data(), 0};
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = puf_engine_targets(engine_, &targets);
+        }
+        check(code);
+        return targets.explained_variance;
+    }
+
     // One pass over the rollout; see PufPass. Returns nothing: `numbers` is [minibatches, 7].
     void pass(const States& states, Array<const float> advantages, Array<const float> returns,
               Array<const int64_t> order, Array<const int64_t> splits,
@@ -348,15 +385,9 @@ nb::tuple return_moments(Array<const float> rewards, Array<const uint8_t> ends,
     expect("ends", ends.size(), rewards.size());
     if (masks) expect("masks", masks->size(), rewards.size());
     expect("running", running.size(), rewards.shape(0));
-    std::vector<float> scratch(rewards.size());
     return as_tuple(puf_return_moments((int32_t)rewards.shape(0), (int32_t)rewards.shape(1),
-                                       rewards.data(), ends.data(), data_of(masks), gamma,
-                                       running.data(), scratch.data()));
-}
-
-nb::tuple moments(Array<const float> x, MaybeArray<const uint8_t> masks) {
-    if (masks) expect("masks", masks->size(), x.size());
-    return as_tuple(puf_moments((int64_t)x.size(), x.data(), data_of(masks)));
+                                       rewards.data(), ends.data(), nullptr, data_of(masks), gamma,
+                                       running.data()));
 }
 
 std::vector<std::string> kernel_sets() {
@@ -372,7 +403,6 @@ void bind_engine(nb::module_& module) {
     module.def("kernel_sets", &kernel_sets);
     module.def("return_moments", &return_moments, "rewards"_a, "ends"_a, "masks"_a.none(),
                "gamma"_a, "running"_a);
-    module.def("moments", &moments, "x"_a, "masks"_a.none());
     nb::class_<Engine>(module, "Engine")
         .def(nb::init<int32_t, const std::string&, int32_t, MaybeArray<const float>,
                       MaybeArray<const float>, MaybeArray<const int64_t>, MaybeArray<const int64_t>,
@@ -395,6 +425,10 @@ void bind_engine(nb::module_& module) {
         .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "state"_a.none(),
              "next_state"_a.none(), "key"_a, "first_slot"_a, "counter"_a, "actions"_a.none(),
              "env_actions"_a.none(), "logprobs"_a.none(), "values"_a)
+        .def("normalise_rewards", &Engine::normalise_rewards, "all_present"_a, "gamma"_a,
+             "running"_a, "count"_a, "mean"_a, "variance"_a, "floor"_a, "limit"_a)
+        .def("targets", &Engine::targets, "all_present"_a, "gamma"_a, "gae_lambda"_a,
+             "advantages"_a, "returns"_a)
         .def("pass_", &Engine::pass, "states"_a, "advantages"_a, "returns"_a, "order"_a, "splits"_a,
              "weights"_a.none(), "moments"_a.none(), "by_step"_a, "all_present"_a, "clip_coef"_a,
              "vf_coef"_a, "ent_coef"_a, "vf_clip_coef"_a, "norm_adv"_a, "adv_floor"_a,

@@ -1,4 +1,7 @@
 // sync.cpp - turns, barriers and process control between processes, see csrc/sync/.
+#include <numeric>
+#include <optional>
+
 #include "python/bindings.h"
 #include "sync/barrier.h"
 #include "sync/flags.h"
@@ -36,11 +39,14 @@ class Flags {
         expect_memory(memory, "flags", puf_flags_bytes(num_workers));
         flags_ = (PufFlags*)memory.data();
         spin_.limit_ns = (int64_t)spin_us * 1000;
+        turns_.resize((size_t)num_workers);
+        everyone_.resize((size_t)num_workers);
+        std::iota(everyone_.begin(), everyone_.end(), 0);
     }
 
     void start(ConstInts workers) {
         check_all(workers);
-        puf_flags_start(flags_, workers.data(), (int32_t)workers.size());
+        start_these(workers.data(), (int32_t)workers.size());
     }
 
     void call(int32_t worker) { puf_flags_call(flags_, checked(worker)); }
@@ -49,18 +55,32 @@ class Flags {
         check_all(pending);
         if (count > (int32_t)pending.size())
             throw std::invalid_argument("count must not exceed the number of pending workers");
-        return waited([&] {
-            return puf_flags_wait(flags_, pending.data(), (int32_t)pending.size(), count, life_fd,
-                                  &spin_, timeout_ms);
-        });
+        return wait_for(pending.data(), (int32_t)pending.size(), count, life_fd, timeout_ms);
     }
 
-    // A whole turn of these workers: start, wait, combined status. Returns -1 if the wait ended
-    // early; the workers are still running, and the caller may `wait` for them.
-    int64_t turn(ConstInts workers, int life_fd, int32_t timeout_ms) {
-        start(workers);
-        if (wait(workers, (int32_t)workers.size(), life_fd, timeout_ms) != PUF_TURN) return -1;
-        return combined_status(workers);
+    // Where `step` copies actions to.
+    void set_actions(nb::object rows) { actions_.emplace(rows); }
+
+    // A whole turn of all workers: copies the actions, starts, waits. Returns their combined
+    // status; UNFINISHED if the wait ended early, so the caller must `wait`; UNLIKE, with nothing
+    // done, if the actions are no array like the rows. Between two turns the caches of the parent
+    // are filled by others, so this is one call with as little Python around it as possible.
+    int64_t step(nb::handle actions, int life_fd, int32_t timeout_ms) {
+        Py_buffer given;
+        if (!actions_) return UNLIKE;
+        if (PyObject_GetBuffer(actions.ptr(), &given, PyBUF_FORMAT | PyBUF_STRIDES)) {
+            PyErr_Clear();
+            return UNLIKE;
+        }
+        const Py_buffer& rows = actions_->view();
+        bool is_alike = actions_->ends_like(given, rows.ndim);
+        if (is_alike) memcpy(rows.buf, given.buf, (size_t)rows.len);
+        PyBuffer_Release(&given);
+        if (!is_alike) return UNLIKE;
+        start_these(everyone_.data(), num_workers_);
+        if (wait_for(everyone_.data(), num_workers_, num_workers_, life_fd, timeout_ms) != PUF_TURN)
+            return UNFINISHED;
+        return status_of_all();
     }
 
     int wait_turn(int32_t worker, int life_fd, int32_t timeout_ms) {
@@ -85,16 +105,21 @@ class Flags {
 
     uint32_t status(int32_t worker) { return puf_flags_status(flags_, checked(worker)); }
 
-    // The bitwise or of the workers' statuses.
-    uint32_t combined_status(ConstInts workers) {
+    // The bitwise or of the statuses of all workers.
+    uint32_t status_of_all() {
         uint32_t bits = 0;
-        for (size_t i = 0; i < workers.size(); i++)
-            bits |= puf_flags_status(flags_, checked(workers.data()[i]));
+        for (int32_t worker : everyone_) bits |= puf_flags_status(flags_, worker);
         return bits;
     }
 
+    // The turns that this side has given to a worker since it was made.
+    int64_t turns(int32_t worker) { return turns_[(size_t)checked(worker)]; }
+
     uint32_t progress(int32_t worker) { return puf_flags_progress(flags_, checked(worker)); }
-    void revoke(int32_t worker) { puf_flags_revoke(flags_, checked(worker)); }
+    void revoke(int32_t worker) {
+        puf_flags_revoke(flags_, checked(worker));
+        turns_[(size_t)worker] = 0;
+    }
 
     nb::object progress_word(int32_t worker) {
         size_t shape[1] = {1};
@@ -103,6 +128,18 @@ class Flags {
     }
 
  private:
+    enum { UNFINISHED = -1, UNLIKE = -2 };
+
+    void start_these(const int32_t* workers, int32_t count) {
+        for (int32_t i = 0; i < count; i++) turns_[(size_t)workers[i]]++;
+        puf_flags_start(flags_, workers, count);
+    }
+    int wait_for(const int32_t* pending, int32_t num_pending, int32_t count, int life_fd,
+                 int32_t timeout_ms) {
+        return waited([&] {
+            return puf_flags_wait(flags_, pending, num_pending, count, life_fd, &spin_, timeout_ms);
+        });
+    }
     void check_all(const ConstInts& workers) {
         for (size_t i = 0; i < workers.size(); i++) checked(workers.data()[i]);
     }
@@ -127,6 +164,9 @@ class Flags {
     int32_t num_workers_;
     PufFlags* flags_;
     PufSpin spin_ = {};
+    std::vector<int32_t> everyone_;
+    std::vector<int64_t> turns_;
+    std::optional<Memory> actions_;
 };
 
 void bind_sync(nb::module_& module) {
@@ -142,12 +182,14 @@ void bind_sync(nb::module_& module) {
         .def("start", &Flags::start, "workers"_a)
         .def("call", &Flags::call, "worker"_a)
         .def("wait", &Flags::wait, "pending"_a, "count"_a, "life_fd"_a, "timeout_ms"_a)
-        .def("turn", &Flags::turn, "workers"_a, "life_fd"_a, "timeout_ms"_a)
+        .def("set_actions", &Flags::set_actions, "rows"_a)
+        .def("step", &Flags::step, "actions"_a, "life_fd"_a, "timeout_ms"_a)
+        .def("turns", &Flags::turns, "worker"_a)
         .def("wait_turn", &Flags::wait_turn, "worker"_a, "life_fd"_a, "timeout_ms"_a)
         .def("finish", &Flags::finish, "worker"_a, "status"_a)
         .def("ready", &Flags::ready, "pending"_a)
         .def("status", &Flags::status, "worker"_a)
-        .def("combined_status", &Flags::combined_status, "workers"_a)
+        .def("status_of_all", &Flags::status_of_all)
         .def("progress", &Flags::progress, "worker"_a)
         .def("revoke", &Flags::revoke, "worker"_a)
         .def("progress_word", &Flags::progress_word, "worker"_a);

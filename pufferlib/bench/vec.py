@@ -49,6 +49,7 @@ TURN_COSTS_US = (0, 10, 100)
 _LONG_ROUND_SECONDS = 0.3  # for random step times, so that luck does not decide
 _MIN_ROUNDS = 2
 _TURN_LOOPS = 3
+_TURN_CALLS = 16  # at least, in a round: its figure is a median
 
 
 class CostResult(NamedTuple):
@@ -196,7 +197,9 @@ def _bench_turn(num_envs: int, cost_us: int, workers: int, rounds: int) -> TurnR
         def bare(calls: int) -> float:
             return 1 / native.futex_baseline(workers, work, calls)
 
-        turn_us, work_us, bare_us = (1e6 / rate for rate in best_of(rounds, [ours, own, bare]))
+        seconds = max(ROUND_SECONDS, _TURN_CALLS * work)
+        rates = best_of(rounds, [ours, own, bare], seconds)
+        turn_us, work_us, bare_us = (1e6 / rate for rate in rates)
     turn_cost_us, bare_us = turn_us - work_us, bare_us - 1e6 * work
     return TurnResult(
         num_envs, cost_us, turn_us, work_us, turn_cost_us, bare_us, turn_cost_us - bare_us

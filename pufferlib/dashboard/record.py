@@ -29,7 +29,9 @@ class Record:
     def __post_init__(self) -> None:
         self.log: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (steps, uptime) of the first log
-        self.env_keys: dict[str, None] = {}  # an ordered set of all keys logged so far
+        self._seen: set[str] = set()  # all keys logged so far
+        self.env_keys: dict[str, None] = {}  # an ordered set of those of the env
+        self._spans: dict[str, str] = {}  # name of a span by its key
         self.seconds: dict[str, float] = {}  # by span, smoothed
         self.curves = {key: History() for key, _ in CURVES}
 
@@ -39,13 +41,14 @@ class Record:
         steps = self.number("steps")
         if self.first is None:
             self.first = (steps, self.number("uptime"))
-        for key in log:
-            if key.startswith("env/"):
-                self.env_keys[key] = None
-            elif key.startswith("time/"):
-                span, seconds = key[5:], self.number(key)
-                if math.isfinite(seconds):
-                    self.seconds[span] = TIME_DECAY * self.seconds.get(span, 0.0) + seconds
+        if not self._seen.issuperset(log):
+            self._seen.update(log)
+            self.env_keys |= {key: None for key in log if key.startswith("env/")}
+            self._spans |= {key: key[5:] for key in log if key.startswith("time/")}
+        for key, span in self._spans.items():
+            seconds = self.number(key)
+            if math.isfinite(seconds):
+                self.seconds[span] = TIME_DECAY * self.seconds.get(span, 0.0) + seconds
         for key, curve in self.curves.items():
             curve.append(steps, self.number(key))
 

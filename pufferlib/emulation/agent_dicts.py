@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pufferlib import native
+from pufferlib.buffers import Buffers
 from pufferlib.emulation.base import Emulated, must, must_return
 from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of, zoo_spaces
 from pufferlib.env import AgentId
@@ -41,11 +43,29 @@ class AgentDicts(Emulated):
         num_agents = len(ids) or num_agents_of(traits)
         self._slot_of: dict[AgentId, int] = {id: slot for slot, id in enumerate(ids)}
         self._acting: list[tuple[AgentId, int]] = []  # id and slot of agents that act next
+        self._is_steady = False  # all present agents act next, and the loop in C can step them
         self._step_env = traits.env.step
         super().__init__(traits, observation_space, action_space, num_agents, ids, index, like)
 
     def _shared_spaces(self, traits: EnvTraits) -> tuple[Space, Space]:
         return spaces_of(traits)
+
+    def bind(self, buffers: Buffers) -> None:
+        super().bind(buffers)
+        actions, observed = self._action_layout, self._observation_layout.leaves[0]
+        self._loop: Any = None
+        if (
+            self.action_masks is None
+            and (observed.path, observed.kind) == ((), "box")
+            and (actions.structured, actions.leaves[0].kind) == (False, "discrete")
+        ):
+            self._loop = native.AgentLoop(buffers, actions.nvec[0], actions.starts[0])
+
+    def _note_acting(self) -> None:
+        """Note whether the loop in C can take the next step."""
+        is_whole = len(self._acting) == np.count_nonzero(self.masks)
+        self._is_steady = is_whole and self._loop is not None
+        self._acting_ids = [id for id, _ in self._acting]
 
     # ---- Reset ---------------------------------------------------------------------------------
 
@@ -65,6 +85,7 @@ class AgentDicts(Emulated):
             )
         for slot in np.flatnonzero(~self.masks):
             self._clear(int(slot))
+        self._note_acting()
         return self.observations, self._slot_infos(infos)
 
     def _unpack_reset(self, result: Any) -> tuple[Mapping[AgentId, Any], Mapping[AgentId, Any]]:
@@ -109,11 +130,10 @@ class AgentDicts(Emulated):
     def step(self, action: Any) -> tuple[Any, ...]:
         if action is not self.actions:
             self.actions[...] = action
-        chosen = {id: self._read[slot]() for id, slot in self._acting}
-        try:
-            result = self._step_env(chosen)
-        except Exception as error:
-            raise self.raised("step", error) from error
+        result, is_usual = self._answered()
+        if is_usual and self._has_all_agents():
+            no_infos: list[Info] = [{} for _ in range(self.num_agents)]
+            return self.observations, self.rewards, self.terminals, self.truncations, no_infos
         given = self._unpack_step(result)
         is_present = self.masks.tolist()  # a list is read faster than an array
         before = [(id, slot) for id, slot in self._slot_of.items() if is_present[slot]]
@@ -138,6 +158,20 @@ class AgentDicts(Emulated):
             self._continue(given, before, ends)
         slot_infos = self._slot_infos(infos)
         return self.observations, self.rewards, self.terminals, self.truncations, slot_infos
+
+    def _answered(self) -> tuple[Any, bool]:
+        """Step the env; return its result, and whether the loop in C has written all of it."""
+        answered: tuple[Any, bool] | None = None
+        if self._is_steady:
+            answered = self._call("step", self._loop.run, self._step_env, self._acting)
+        if answered is None:
+            chosen = {id: self._read[slot]() for id, slot in self._acting}
+            answered = self._call("step", self._step_env, chosen), False
+        return answered
+
+    def _has_all_agents(self) -> bool:
+        """Return whether all agents that acted are still there, as far as the env says."""
+        return True
 
     def _is_over(
         self, before: list[tuple[AgentId, int]], ends: dict[AgentId, bool], given: StepDicts
@@ -175,6 +209,7 @@ class AgentDicts(Emulated):
         for id, observation in given.observations.items():
             if id not in ends and (id in present or self._is_active(id)):
                 self._join("step", id, observation, given.infos.get(id))
+        self._note_acting()
 
     def _is_active(self, id: AgentId) -> bool:
         """Return whether an absent agent with an observation joins, or returns."""
@@ -302,6 +337,9 @@ class Parallel(AgentDicts):
                     what = f"`{name}` must have one of every agent that acted, but lacks {id!r}."
                     raise self.broken("step", what)
         return parts
+
+    def _has_all_agents(self) -> bool:
+        return bool(self._present("step") == self._acting_ids)
 
     def _is_over(
         self, before: list[tuple[AgentId, int]], ends: dict[AgentId, bool], given: StepDicts

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,8 +115,10 @@ class Emulated(PufferEnv):
         render = self.traits.render
         if render is None:
             return None
-        if self.render_mode is None and isinstance(self.traits.unwrapped, gymnasium.Env):
-            return None  # without a mode, Gymnasium warns and draws nothing
+        inner = self.traits.unwrapped
+        has_modes = "render_modes" in (getattr(inner, "metadata", None) or {})
+        if self.render_mode is None and has_modes and hasattr(inner, "render_mode"):
+            return None  # without a mode, envs of Gymnasium and PettingZoo warn and draw nothing
         picture = self._call("render", render)
         if isinstance(picture, list) and picture:
             picture = picture[-1]

@@ -224,8 +224,13 @@ class RewardNorm(nn.Module):
     @torch.no_grad()
     def forward(self, rewards: Tensor) -> Tensor:
         """Return rewards of any shape, scaled."""
+        return self.scale_(rewards.clone())
+
+    @torch.no_grad()
+    def scale_(self, rewards: Tensor) -> Tensor:
+        """Scale rewards of any shape in place, and return them."""
         factor = self.moments.var.clamp(min=RETURN_FLOOR**2).rsqrt().to(rewards.dtype)
-        return (rewards * factor).clamp_(-CLIP, CLIP)
+        return rewards.mul_(factor).clamp_(-CLIP, CLIP)
 
     @torch.no_grad()
     def update(

@@ -17,7 +17,7 @@ from torch import nn
 from pufferlib.config import ENGINES, load_choice
 from pufferlib.errors import UsageError
 from pufferlib.policies.acting import Actor
-from pufferlib.policies.normalisation import ObservationNorm
+from pufferlib.policies.normalisation import ObservationNorm, RewardNorm
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.ppo import PpoLoss
 from pufferlib.training.rollout import Carry, Rollout
@@ -80,6 +80,10 @@ class Engine(ABC):
     @abstractmethod
     def collect(self, env: VectorEnv, carry: Carry) -> Carry:
         """Fill `rollout` with the next steps of `env`; return what the next call begins with."""
+
+    @abstractmethod
+    def normalise_rewards(self, norm: RewardNorm) -> None:
+        """Add the rewards of `rollout` to the statistics of `norm`, and scale them in place."""
 
     @abstractmethod
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:

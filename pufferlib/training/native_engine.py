@@ -11,7 +11,8 @@ and a run may change its engine between any two iterations. Results do not depen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, islice
+from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from pufferlib import native
 from pufferlib.models import MLP, CategoryEncoder, VectorEncoder
 from pufferlib.policies.acting import Actor, Decision
+from pufferlib.policies.normalisation import CLIP, RETURN_FLOOR, RewardNorm
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import GRU, LSTM, MinGRU, RecurrentState, tensors_of
 from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
@@ -29,7 +31,7 @@ from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import Targets, explained_variance, mean_and_variance
-from pufferlib.training.rollout import Carry, Rollout, shares
+from pufferlib.training.rollout import Carry, Priority, Rollout, Share, draw, shares
 from pufferlib.training.torch_engine import ADVANTAGE_FLOOR, TorchEngine
 from pufferlib.vectorization.threads import Threads
 
@@ -56,7 +58,7 @@ class NativeEngine(TorchEngine):
         self._network_parameters = network.parameters
         threads = parts.config.torch_threads or usable_cores()
         self._core = native.make_engine(num_threads=threads, **network.spec)
-        self._bound: list[int] = []  # addresses that C knows: of parameters, then of moments
+        self._bound: list[int] = []  # addresses that C knows: of parameters, then of Adam's state
         self._num_steps: Tensor | None = None  # of Adam so far
         self._hooks = [hooks for module in parts.policy.modules() for hooks in _hooks_of(module)]
         # processes exchange gradients between C's part of an update and the step
@@ -81,6 +83,7 @@ class NativeEngine(TorchEngine):
         super().begin_on(env, spaces, shape)
         self._native_actor.spaces = spaces
         rollout = self.rollout
+        self._targets = Targets(torch.empty_like(rollout.values), torch.empty_like(rollout.values))
         masks = rollout.action_masks
         self._core.bind_rollout(
             num_slots=rollout.num_slots,
@@ -110,12 +113,12 @@ class NativeEngine(TorchEngine):
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
         self._profiler("env")  # no time of its own, but an entry in the log
         with self._profiler("forward"):  # env and policy in one
-            rollout, form, resets = self.rollout, self._state, carry.resets.clone()
+            rollout, form, resets = self.rollout, self._state, carry.resets
             state = form.parts(carry.state, len(resets), copy=True)
             states = form.empty(len(rollout.values))
             rollout.all_present, rollout.all_finite = self._core.collect(
                 env.handle(),
-                resets=_bytes(resets),
+                resets=_bytes(resets),  # kept up in place: the carry before is used up
                 state=list(map(_array, state)),
                 states=list(map(_array, states)),
                 key=_draw_key(self._native_actor.generator),
@@ -127,7 +130,7 @@ class NativeEngine(TorchEngine):
                 form.joined([part[number] for part in stretches])
                 for number in range(rollout.num_stretches)
             ]
-        return carry._replace(state=form.joined(state), resets=resets)
+        return Carry(carry.batches, form.joined(state), resets)
 
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
         if self._has_changed():
@@ -136,8 +139,7 @@ class NativeEngine(TorchEngine):
         for group in self.optimizer.param_groups:
             group["lr"] = now.learning_rate
         with self._profiler("advantage"):
-            targets = self.targets(rollout)
-            variance = self._explained_variance(targets.returns)
+            targets, variance = self._native_targets()
         with self._profiler("update"):
             self._bind_parameters()
             self._core.pack()
@@ -151,7 +153,7 @@ class NativeEngine(TorchEngine):
                 last_kl = tables[-1][-1, LOSSES.index("approx_kl")]
                 if config.target_kl is not None and last_kl > config.target_kl:
                     break
-        return np.concatenate(tables), variance
+        return tables[0] if len(tables) == 1 else np.concatenate(tables), variance
 
     def _has_changed(self) -> bool:
         """Return whether the policy has hooks or frozen parameters now: torch honours them."""
@@ -179,29 +181,11 @@ class NativeEngine(TorchEngine):
         Returns their NUMBERS. It is one pass if something must happen before the next one.
         """
         config, rollout = self.config, self.rollout
-        is_alone = config.vtrace or config.target_kl is not None or not self._fuses_steps
-        passes = 1 if is_alone else max(1, _MAX_STEPS // rollout.values.numel())
-        drawn = (
-            shares(
-                rollout,
-                targets.advantages,
-                shape,
-                self._rng,
-                self.world,
-                alpha=config.prio_alpha,
-                beta=now.prio_beta,
-            )
-            for _ in range(min(passes, -(-most // shape.minibatches)))
-        )
-        parts = list(islice(chain.from_iterable(drawn), most))
-        weights = [part.weights for part in parts if part.weights is not None]
-        group = self.optimizer.param_groups[0]
+        betas, eps = itemgetter("betas", "eps")(self.optimizer.param_groups[0])
         given: dict[str, Any] = {
             "states": self._initial_states(),
             "advantages": _array(targets.advantages.contiguous()),
             "returns": _array(targets.returns.contiguous()),
-            "order": torch.cat([part.units for part in parts]).numpy(),
-            "weights": torch.cat(weights).numpy() if weights else None,
             "by_step": shape.by_step,
             "all_present": rollout.all_present,
             "clip_coef": now.clip_coef,
@@ -212,22 +196,42 @@ class NativeEngine(TorchEngine):
             "adv_floor": self._advantage_floor,
             "max_grad_norm": -1.0 if config.max_grad_norm is None else config.max_grad_norm,
             "learning_rate": now.learning_rate,
-            "beta1": group["betas"][0],
-            "beta2": group["betas"][1],
-            "eps": group["eps"],
+            "beta1": betas[0],
+            "beta2": betas[1],
+            "eps": eps,
         }
-        splits = np.cumsum([0, *(len(part.units) for part in parts)])
+        source = (rollout, targets.advantages, shape, self._rng, self.world)
+        priority = Priority(config.prio_alpha, now.prio_beta)
+        if not self._fuses_steps:
+            return self._torch_steps(shares(*source, priority)[:most], given)
+        is_alone = config.vtrace or config.target_kl is not None
+        passes = 1 if is_alone else max(1, _MAX_STEPS // rollout.values.numel())
+        passes = min(passes, -(-most // shape.minibatches))
+        drawn = [draw(*source, priority) for _ in range(passes)]
+        order = drawn[0].units if passes == 1 else torch.cat([each.units for each in drawn])
+        weights = drawn[0].weights  # the same in every pass
+        splits = _splits(len(drawn[0].units), shape.minibatches, passes)[: most + 1]
+        numbers = np.empty((len(splits) - 1, len(NUMBERS)), np.float32)
+        assert self._num_steps is not None
+        self._core.pass_(
+            order=order.numpy(),
+            splits=splits,
+            weights=None if weights is None else weights[order].numpy(),
+            moments=None,
+            num_steps=_array(self._num_steps),
+            numbers=numbers,
+            **given,
+        )
+        return numbers
+
+    def _torch_steps(self, parts: list[Share], given: dict[str, Any]) -> NDArray[np.float32]:
+        """Make the updates of these minibatches one by one: C has the gradients, torch steps."""
         numbers = np.empty((len(parts), len(NUMBERS)), np.float32)
-        if self._fuses_steps:
-            assert self._num_steps is not None
-            counted = _array(self._num_steps)
-            self._core.pass_(
-                splits=splits, moments=None, num_steps=counted, numbers=numbers, **given
-            )
-            return numbers
         for index, part in enumerate(parts):
             self._core.pass_(
-                splits=np.ascontiguousarray(splits[index : index + 2]),
+                order=part.units.numpy(),
+                splits=np.array([0, len(part.units)]),
+                weights=None if part.weights is None else part.weights.numpy(),
                 moments=self._moments_in_c(part.moments),
                 num_steps=None,
                 numbers=numbers[index],
@@ -239,16 +243,37 @@ class NativeEngine(TorchEngine):
             numbers[:, : len(LOSSES)] = self.world.sum_(losses).numpy()
         return numbers
 
-    def _explained_variance(self, returns: Tensor) -> float:
-        """Do what `ppo.explained_variance` does, in C with one process."""
-        rollout = self.rollout
-        masks = None if rollout.all_present else rollout.masks
-        if self.world.size > 1:
-            return float(explained_variance(rollout.values, returns, masks, self.world.sum_))
-        present = None if masks is None else _array(masks)
-        _, _, spread = native.moments(_array(returns.contiguous()), present)
-        _, _, left = native.moments(_array(returns - rollout.values), present)
-        return 1 - left / spread if spread > 0 else np.nan
+    def _native_targets(self) -> tuple[Targets, float]:
+        """Return the targets of the rollout and its explained variance."""
+        config, rollout = self.config, self.rollout
+        if not self._scans_in_c():
+            targets = self.targets(rollout)
+            masks = None if rollout.all_present else rollout.masks
+            sum_ = None if self.world.size == 1 else self.world.sum_
+            return targets, float(explained_variance(rollout.values, targets.returns, masks, sum_))
+        variance = self._core.targets(
+            rollout.all_present, config.gamma, config.gae_lambda, *map(_array, self._targets)
+        )
+        return self._targets, variance
+
+    def normalise_rewards(self, norm: RewardNorm) -> None:
+        if not self._scans_in_c():
+            return super().normalise_rewards(norm)
+        moments = norm.moments
+        self._core.normalise_rewards(
+            all_present=self.rollout.all_present,
+            gamma=norm.gamma,
+            running=_array(norm.returns),
+            count=_array(moments.count),
+            mean=_array(moments.mean),
+            variance=_array(moments.var),
+            floor=RETURN_FLOOR,
+            limit=CLIP,
+        )
+
+    def _scans_in_c(self) -> bool:
+        """Return whether C can go through the rollout slot by slot, alone."""
+        return type(self.rollout) is Rollout and self.world.size == 1
 
     def _moments_in_c(self, moments: Tensor | None) -> NDArray[np.float64] | None:
         """Return number, mean and deviation of the advantages of a minibatch of all processes."""
@@ -282,13 +307,21 @@ class NativeEngine(TorchEngine):
 
     def _bind_parameters(self) -> None:
         """Pass the memory of parameters and moments to C, if it has moved."""
+        if self._addresses() == self._bound:
+            return
         groups: list[list[Tensor]] = [self._network_parameters, [], []]
         if self._fuses_steps:
             self._num_steps, *groups[1:] = self.optimizer.moments(self._network_parameters)
-        bound = [part.data_ptr() for group in groups for part in group]
-        if bound != self._bound:
-            self._core.bind_params(*([_array(part) for part in group] for group in groups))
-            self._bound = bound
+        self._core.bind_params(*([_array(part) for part in group] for group in groups))
+        self._bound = self._addresses()
+
+    def _addresses(self) -> list[int]:
+        """Return where parameters are, and where the optimizer has its state."""
+        addresses = [part.data_ptr() for part in self._network_parameters]
+        if self._fuses_steps:
+            states = self.optimizer.state.values()
+            addresses += [part.data_ptr() for state in states for part in state.values()]
+        return addresses
 
 
 class _StateForm:
@@ -304,6 +337,8 @@ class _StateForm:
 
     def parts(self, state: RecurrentState, rows: int, copy: bool = False) -> list[Tensor]:
         """Return the parts of a state as C reads them; zeros for None."""
+        if not self._count:
+            return []
         if state is None:
             return [part.zero_() for part in self.empty(rows)]
         return [part.clone() if copy else part.contiguous() for part in tensors_of(state)]
@@ -396,6 +431,13 @@ class _NativeActor(Actor):
             logprobs=None if logprobs is None else _array(logprobs),
             values=_array(values),
         )
+
+
+@cache
+def _splits(count: int, minibatches: int, passes: int) -> NDArray[np.int64]:
+    """Return where the minibatches of some passes begin and end; sizes are as `tensor_split`'s."""
+    sizes = [count // minibatches + (i < count % minibatches) for i in range(minibatches)]
+    return np.cumsum([0, *sizes * passes])
 
 
 def _draw_key(generator: torch.Generator | None) -> int:

@@ -101,15 +101,15 @@ class Adam(torch.optim.Optimizer):
         """
         first = (group or self.param_groups[0])["params"][0]
         step = self.state[first].setdefault("step", torch.zeros((), device=first.device))
+        means, squares = [], []
         for parameter in parameters:
             state = self.state[parameter]
             state["step"] = step  # loading a state gives each parameter a count of its own
             if "exp_avg" not in state:
                 state["exp_avg"] = torch.zeros_like(parameter)
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
-        means, squares = (
-            [self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq")
-        )
+            means.append(state["exp_avg"])
+            squares.append(state["exp_avg_sq"])
         return step, means, squares
 
 

@@ -387,6 +387,23 @@ class Minibatch(NamedTuple):
         return [Minibatch(*(map_state(cut, part) for part in self)) for cut in cuts]
 
 
+class Priority(NamedTuple):
+    """How much units with a large |advantage| are preferred; see `draw`."""
+
+    alpha: float = 0.0
+    beta: float = 1.0
+
+
+NO_PRIORITY = Priority()
+
+
+class Draw(NamedTuple):
+    """The units of one pass in their order, and a weight for every unit if some are preferred."""
+
+    units: Tensor
+    weights: Tensor | None
+
+
 class Share(NamedTuple):
     """This process's part of a minibatch, before its steps are taken from the rollout."""
 
@@ -395,39 +412,52 @@ class Share(NamedTuple):
     moments: Tensor | None = None  # [4], of the advantages of all processes, if there are several
 
 
+def draw(
+    rollout: Rollout,
+    advantages: Tensor,
+    shape: BatchShape,
+    generator: torch.Generator,
+    world: World = ALONE,
+    priority: Priority = NO_PRIORITY,
+) -> Draw:
+    """Draw the units of one pass, of all processes.
+
+    They are all segments or steps in random order. With `alpha` above 0 units are drawn with
+    replacement instead, with odds of their mean |advantage| to the power of `alpha`. The weight of
+    a unit, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted mean over a
+    minibatch is that over the rollout, on average (Schaul et al. 2016).
+    """
+    alpha, beta = priority
+    per_segment = shape.horizon if shape.by_step else 1
+    if alpha == 0:
+        count = len(advantages) * world.size * per_segment
+        return Draw(torch.randperm(count, generator=generator), None)
+    # drawn on the CPU, like every order, so that it does not depend on the device
+    sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
+    if world.size > 1:
+        ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
+        sizes = ranks.transpose(0, 1).flatten()
+    odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
+    odds = odds / odds.sum()
+    total = len(odds) // shape.minibatches * shape.minibatches
+    order = torch.multinomial(odds, total, replacement=True, generator=generator)
+    return Draw(order, ((len(odds) * odds) ** -beta).float().to(advantages.device))
+
+
 def shares(
     rollout: Rollout,
     advantages: Tensor,
     shape: BatchShape,
     generator: torch.Generator,
     world: World = ALONE,
-    *,
-    alpha: float = 0.0,
-    beta: float = 1.0,
+    priority: Priority = NO_PRIORITY,
 ) -> list[Share]:
     """Return the minibatches of one pass over the rollout, `shape.minibatches` of them.
 
-    They are all segments or steps in random order. With `alpha` above 0 units are drawn with
-    replacement instead, with odds of their mean |advantage| to the power of `alpha`. The weight of
-    a unit, (number of them * odds) ** -beta, makes up for that: at beta 1 the weighted mean over a
-    minibatch is that over the rollout, on average (Schaul et al. 2016). Units of several processes
-    are drawn together, and each process gets its own.
+    Units of several processes are drawn together, and each process gets its own.
     """
+    order, weights = draw(rollout, advantages, shape, generator, world, priority)
     per_segment = shape.horizon if shape.by_step else 1
-    weights: Tensor | None = None
-    if alpha == 0:
-        order = torch.randperm(len(advantages) * world.size * per_segment, generator=generator)
-    else:
-        # drawn on the CPU, like every order, so that it does not depend on the device
-        sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
-        if world.size > 1:
-            ranks = world.join_rows(sizes).view(world.size, rollout.num_stretches, -1)
-            sizes = ranks.transpose(0, 1).flatten()
-        odds = sizes.double().nan_to_num(0.0) ** alpha + 1e-6
-        odds = odds / odds.sum()
-        total = len(odds) // shape.minibatches * shape.minibatches
-        order = torch.multinomial(odds, total, replacement=True, generator=generator)
-        weights = ((len(odds) * odds) ** -beta).float().to(advantages.device)
     found = []
     for part in order.to(advantages.device).tensor_split(shape.minibatches):
         place = (rollout.num_slots, world, per_segment)
@@ -450,11 +480,11 @@ def minibatches(
     shape: BatchShape,
     generator: torch.Generator,
     world: World = ALONE,
-    **priority: float,
+    priority: Priority = NO_PRIORITY,
 ) -> Iterator[Minibatch]:
-    """Yield the minibatches of one pass over the rollout; `priority` is as for `shares`."""
+    """Yield the minibatches of one pass over the rollout."""
     initial = rollout.initial_state()
-    for share in shares(rollout, targets.advantages, shape, generator, world, **priority):
+    for share in shares(rollout, targets.advantages, shape, generator, world, priority):
         minibatch = take(rollout, share.units, *targets, initial, shape.by_step)
         weights = None if share.weights is None else share.weights.unsqueeze(1)
         yield minibatch._replace(weights=weights, moments=share.moments)

@@ -20,6 +20,7 @@ from pufferlib.config import OPTIMIZERS, load_choice
 from pufferlib.errors import UsageError
 from pufferlib.policies.acting import Actor, policy_sequence
 from pufferlib.policies.distributions import evaluate_actions
+from pufferlib.policies.normalisation import RewardNorm
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.training.async_rollout import AsyncRollout, collect_async
 from pufferlib.training.engine import LOSSES, NUMBERS, Engine, Parts, Schedule
@@ -37,6 +38,7 @@ from pufferlib.training.ppo import (
 from pufferlib.training.rollout import (
     Carry,
     Minibatch,
+    Priority,
     Rollout,
     RolloutSizes,
     collect,
@@ -105,6 +107,12 @@ class TorchEngine(Engine):
         with self.actor.acting():
             return self._collect(env, self.actor, self.rollout, carry, self._profiler)
 
+    def normalise_rewards(self, norm: RewardNorm) -> None:
+        for steps in self.rollout.in_time():
+            ends = steps.terminals | steps.truncations
+            norm.update(steps.rewards, ends, steps.masks, steps.slots)
+        norm.scale_(self.rollout.rewards)
+
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
         rollout = self.rollout
         target_kl = self.config.target_kl
@@ -124,8 +132,8 @@ class TorchEngine(Engine):
             while len(rows) < updates:
                 if self.config.vtrace and rows:
                     targets = self.targets(rollout, self.ratios(rollout, shape))
-                priority = {"alpha": self.config.prio_alpha, "beta": now.prio_beta}
-                one_pass = minibatches(rollout, targets, shape, self._rng, self.world, **priority)
+                priority = Priority(self.config.prio_alpha, now.prio_beta)
+                one_pass = minibatches(rollout, targets, shape, self._rng, self.world, priority)
                 for minibatch in islice(one_pass, updates - len(rows)):
                     rows.append(self.update(minibatch, now))
                     if target_kl is not None:

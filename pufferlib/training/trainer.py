@@ -239,12 +239,16 @@ class PuffeRL(Closing):
             )
         config, now = self.config, self._schedule()
         table, variance = self.engine.train(self.shape, now)
-        self._note_fault(_non_finite_update(table))
+        num_sound = len(table)
+        means = [sum(column) / num_sound for column in zip(*table.tolist(), strict=True)]
+        if not all(map(math.isfinite, means)):  # a sum is finite only if all its parts are
+            self._note_fault(_non_finite_update(table))
+            sound = table[np.isfinite(table).all(axis=1)]
+            num_sound = len(sound)
+            means = sound.mean(0).tolist() if num_sound else [math.nan] * len(NUMBERS)
         self.state.iteration += 1
-        sound = table[np.isfinite(table).all(axis=1)]
-        means = sound.mean(0) if len(sound) else np.full(len(NUMBERS), np.nan)
         self._loss_log = {
-            **dict(zip(NUMBERS, means.tolist(), strict=True)),
+            **dict(zip(NUMBERS, means, strict=True)),
             "explained_variance": variance,
             "learning_rate": now.learning_rate,
             "updates": float(len(table)),
@@ -254,7 +258,7 @@ class PuffeRL(Closing):
         if config.ent_coef_final is not None:
             self._loss_log["ent_coef"] = now.ent_coef
         if config.on_nan == "skip":
-            self._loss_log["skipped_updates"] = float(len(table) - len(sound))
+            self._loss_log["skipped_updates"] = float(len(table) - num_sound)
         return dict(self._loss_log)
 
     def mean_and_log(self) -> dict[str, float]:
@@ -293,7 +297,7 @@ class PuffeRL(Closing):
             ended = window.note_ends(*(part.cpu().numpy() for part in flags))
         own = self.env.drain_metrics(), ended
         parts = [own] if self.world.size == 1 else self.world.gather(own)
-        if all(ended for _, ended in parts):
+        if not window.all_ended and all(ended for _, ended in parts):
             window.all_ended, window.has_ended[:] = True, True
         joined = joined_metrics([metrics for metrics, _ in parts])
         self._num_episodes = joined["episodes"]
@@ -301,15 +305,11 @@ class PuffeRL(Closing):
 
     def _prepare_rollout(self) -> None:
         """Scale, normalise and clip rewards; update the statistics of observations."""
-        config, rollout = self.config, self.rollout
-        rewards = rollout.rewards
+        config, rewards = self.config, self.rollout.rewards
         if config.reward_scale != 1.0:
             rewards.mul_(config.reward_scale)
         if self.reward_norm is not None:
-            for steps in rollout.in_time():
-                ends = steps.terminals | steps.truncations
-                self.reward_norm.update(steps.rewards, ends, steps.masks, steps.slots)
-            rewards.copy_(self.reward_norm(rewards))
+            self.engine.normalise_rewards(self.reward_norm)
         if config.reward_clip is not None:
             rewards.clamp_(-config.reward_clip, config.reward_clip)
         if self.observation_norm is not None:
@@ -504,7 +504,7 @@ def _layout_of(policy: nn.Module, spaces: PolicySpaces) -> dict[str, object]:
 def _non_finite_update(table: NDArray[np.float32]) -> str | None:
     """Describe the first nan or inf of [updates, NUMBERS]; None if there is none."""
     bad = np.argwhere(~np.isfinite(table))
-    if not len(bad):
+    if not len(bad):  # only their sum was not finite
         return None
     update, column = bad[0]
     return f"`{NUMBERS[column]}` must be finite, but is {table[update, column]} in update {update}"

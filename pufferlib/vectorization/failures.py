@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from pufferlib import errors
-from pufferlib.errors import EnvError, PufferError, WorkerError
+from pufferlib.errors import EnvError, PufferError, WorkerError, error_line
 
 
 class Failure(NamedTuple):
@@ -57,3 +57,10 @@ def rebuilt(failure: Failure) -> PufferError:
         error = EnvError(f"{failure.kind}: {failure.message}")
     error.__cause__ = RemoteTraceback(failure.traceback)
     return error
+
+
+def unreadable(label: str, error: Exception) -> EnvError:
+    """Return the error for an object of a worker that raised `error` when it was unpickled."""
+    return EnvError(
+        f"{label} returned an object that cannot be unpickled in this process: {error_line(error)}"
+    )

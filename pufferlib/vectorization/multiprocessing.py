@@ -23,7 +23,14 @@ from pufferlib.vectorization.creators import EnvCreator
 from pufferlib.vectorization.failures import LostWorkerError, OnLost, rebuilt
 from pufferlib.vectorization.processes.launcher import GRACE_SECONDS
 from pufferlib.vectorization.processes.shared_memory import SharedRows
-from pufferlib.vectorization.processes.worker import ENDED, INTERRUPTED, TURN, Binding
+from pufferlib.vectorization.processes.worker import (
+    ENDED,
+    INTERRUPTED,
+    QUIET,
+    TURN,
+    UNLIKE,
+    Binding,
+)
 from pufferlib.vectorization.processes.worker_group import Clock, WorkerGroup
 from pufferlib.vectorization.shard import EnvDescription, TurnReport
 from pufferlib.vectorization.sizes import check_options, unit_ranges
@@ -103,11 +110,13 @@ class Multiprocessing(WorkerVectorEnv):
         self._shared = SharedRows(self._description, *self._sizes)
         self._fds.append(self._shared.fd)
         self._flags = self._group.flags = self._shared.flags
-        self._turns = [0] * num_workers  # given to each worker since it was bound
+        self._life_fd = self._group.life_fd
         self._clock = Clock(self._group.timeout)
         self._first_wait_ms = min(_FIRST_WAIT_MS, self._clock.slice_ms)
         self._last_check = 0.0
         self._share(self._shared.buffers, self._shared.returns, self._shared.lengths)
+        if self._action_layout.is_plain and self._kept is None and not self.surplus_envs:
+            self._flags.set_actions(self._buffers.actions)  # else `_repeat` does nothing
         self._group.bind(self._everyone, self._binding)
 
     def _binding(self, number: int, worker: int) -> tuple[Binding, tuple[int, ...]]:
@@ -122,19 +131,22 @@ class Multiprocessing(WorkerVectorEnv):
 
     # ---- Turns ---------------------------------------------------------------------------------
 
-    def _start_step(self, workers: list[int], idle: list[int], may_wait: bool) -> None:
-        if len(workers) == len(self._everyone):
-            given, turns = self._workers, [turn + 1 for turn in self._turns]
-        else:
-            given = np.array(workers, dtype=np.int32)
-            turns = [turn + (worker in workers) for worker, turn in enumerate(self._turns)]
-        running = self._running + workers
+    def _repeat(self, actions: Any) -> bool:
+        if self._sent or self._closed or not self._batch_workers or self._owner != os.getpid():
+            return False
+        # an interrupt may leave it so: turns that were not started count as done
+        self._batch_workers, self._running, self._is_quiet = [], self._everyone, False
+        bits: int = self._flags.step(actions, self._life_fd, self._first_wait_ms)
+        if bits in (QUIET, UNLIKE):
+            self._batch_workers, self._running, self._is_quiet = self._everyone, [], bits == QUIET
+        return bits != UNLIKE
+
+    def _start_step(self, workers: list[int], idle: list[int]) -> None:
+        is_whole = len(workers) == len(self._everyone)
+        given = self._workers if is_whole else np.array(workers, dtype=np.int32)
         # an interrupt finds no gap between this line and the start
-        self._batch_workers, self._idle, self._running, self._turns = [], idle, running, turns
-        if not may_wait:
-            self._flags.start(given)
-        elif not self._flags.turn(given, self._group.life_fd, self._first_wait_ms):
-            self._batch_workers, self._running, self._is_quiet = workers, [], True
+        self._batch_workers, self._idle, self._running = [], idle, self._running + workers
+        self._flags.start(given)
 
     def _start_reset(self) -> None:
         if not self.surplus_envs:
@@ -145,8 +157,7 @@ class Multiprocessing(WorkerVectorEnv):
             self._idle = self._everyone
             return
         self._shared.resets[:] = True, self._seed, self._envs_before
-        turns = [turn + 1 for turn in self._turns]
-        self._resetting, self._running, self._turns = set(self._everyone), self._everyone, turns
+        self._resetting, self._running = set(self._everyone), self._everyone
         self._flags.start(self._workers)
 
     def _await(self, count: int) -> None:
@@ -157,7 +168,7 @@ class Multiprocessing(WorkerVectorEnv):
         flags = self._flags
         if count == len(self._everyone):
             self._wait(self._workers, count)
-            bits = flags.combined_status(self._workers)
+            bits = flags.status_of_all()
             if not bits & ~ENDED and self._kept is None:  # the usual case, without any detour
                 self._running, self._idle = [], self._everyone
                 self._is_quiet = not bits
@@ -184,7 +195,7 @@ class Multiprocessing(WorkerVectorEnv):
     def _report(self, worker: int) -> TurnReport | None:
         message = self._group.receive(worker)
         while message is not None and (
-            message[0] != self._turns[worker] or message[1] not in ("report", "raised")
+            message[0] != self._flags.turns(worker) or message[1] not in ("report", "raised")
         ):
             message = self._group.receive(worker)  # that one belonged to an interrupted call
         if message is None:  # it died after its turn
@@ -215,7 +226,7 @@ class Multiprocessing(WorkerVectorEnv):
         for worker in list(group.dead):
             self._lose(self._lost(worker))
         done = flags.ready(self._workers)
-        marks = {w: (self._turns[w], flags.progress(w)) for w in self._running if w not in done}
+        marks = {w: (flags.turns(w), flags.progress(w)) for w in self._running if w not in done}
         late = self._clock.late(marks)
         if late is not None:
             self._lose(group.hung(late, self._call_of(late), flags.progress(late)))
@@ -227,7 +238,6 @@ class Multiprocessing(WorkerVectorEnv):
         # before the new process looks: it must find neither a turn nor the sleep of the old one
         self._flags.revoke(worker)
         self._shared.resets[worker] = 0
-        self._turns[worker] = 0
         self._group.create([worker])
         self._group.bind([worker], self._binding)
 

@@ -102,7 +102,7 @@ class Ray(WorkerVectorEnv):
 
     # ---- Turns ---------------------------------------------------------------------------------
 
-    def _start_step(self, workers: list[int], idle: list[int], may_wait: bool) -> None:
+    def _start_step(self, workers: list[int], idle: list[int]) -> None:
         actions = self._buffers.actions
         for worker in workers:
             self._turns[worker] = self._send(worker, "step", actions[self._worker_slots[worker]])

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pufferlib.buffers import Buffers
 from pufferlib.episodes import EpisodeStats, Info
 from pufferlib.errors import PufferError, UsageError
-from pufferlib.system import check_memory
 from pufferlib.vectorization.base import BufferedVectorEnv, VectorEnv
 from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.shard import Shard
@@ -35,8 +34,6 @@ class Serial(BufferedVectorEnv):
         self.num_envs = self.shard.num_envs
         description = self.shard.description
         self.agents_per_env = description.agents_per_env
-        rows = description.num_bytes(self.num_agents)
-        check_memory(rows, "the rows of all envs", "num_envs")
         self.shard.bind(description.allocate(self.num_agents))
         self._attach(self.shard.buffers, description.observation_space, description.action_space)
 

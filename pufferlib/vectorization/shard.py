@@ -18,11 +18,13 @@ from pufferlib import emulation, native
 from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
 from pufferlib.env import AgentIds, PufferEnv
-from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, metrics_of
-from pufferlib.errors import EnvError, UsageError
+from pufferlib.episodes import EpisodeStats, EpisodeTracker, Finished, Info, metrics_of
+from pufferlib.errors import EnvError, UsageError, error_line
 from pufferlib.spaces import Array, ObservationChecks, Space, action_layout, action_values
+from pufferlib.system import MemoryForecast, check_memory
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
 from pufferlib.vectorization.creators import EnvCreator
+from pufferlib.vectorization.processes.channel import pickled
 
 # the envs' infos, one for each slot, and slot -> info of finished episodes
 StepInfos: TypeAlias = tuple[list[Info], Mapping[int, Info]]
@@ -66,7 +68,8 @@ class Shard:
     """Envs `first`, `first + 1`, ... of a vector; `bind` gives them rows, then `reset` comes first.
 
     A creator may return an env of any kind that `emulation.adapt` knows, or a vector env, whose
-    envs then count one by one. `on_created` is called with the number of units made so far.
+    envs then count one by one. `on_created` is called with the number of units made so far. Of
+    `total_units`, all others are made by other processes at the same time.
     """
 
     def __init__(
@@ -75,16 +78,22 @@ class Shard:
         num_units: int,
         first_unit: int = 0,
         on_created: Callable[[int], None] | None = None,
+        total_units: int | None = None,
     ) -> None:
         self.envs: list[Any] = []
         # the unit that runs: others see whether a long call makes progress, and where it hangs
         self.progress: list[int] | memoryview[int] = [0]
         description: EnvDescription | None = None
+        total = total_units or num_units
+        forecast = MemoryForecast(num_units, total)
         try:
             for unit in range(first_unit, first_unit + num_units):
                 env = self._created(env_creator, unit)
                 if description is None:
                     description = _described(env)
+                    rows = description.num_bytes(total * env.num_agents)
+                    check_memory(rows, "the rows of all envs", "num_envs")
+                forecast.note(len(self.envs))
                 description.check(_described(env), unit * description.envs_per_unit)
                 if on_created is not None:
                     on_created(unit - first_unit + 1)
@@ -390,7 +399,7 @@ class _Nested:
 class TurnReport(NamedTuple):
     """What a worker reports of its turn, besides the rows."""
 
-    infos: dict[int, Info]  # by slot within the worker; slots without one are missing
+    infos: bytes  # a pickled dict by slot within the worker; empty where no slot has one
     stats: EpisodeStats | None = None  # of envs that count their episodes themselves
     agent_ids: AgentIds = None  # after a reset, and where they have changed
 
@@ -412,7 +421,7 @@ class ShardService:
         """Start new episodes, see `Shard.reset`."""
         self.shard.reset(seed, before)
         self._agent_ids = self.shard.agent_ids
-        return TurnReport({}, None, self._agent_ids)
+        return TurnReport(b"", None, self._agent_ids)
 
     def step(self) -> tuple[TurnReport | None, bool]:
         """Step every env; return the report, None where it is empty, and if an episode ended."""
@@ -420,15 +429,16 @@ class ShardService:
         infos, finished = shard.step()
         if shard.is_silent:
             return None, bool(finished)
-        is_python = shard.description.is_python
-        for slot, info in finished.items():
-            own = None if is_python else infos[slot].get("episode")
-            episode = info["episode"] if own is None else own
-            self._returns[slot], self._lengths[slot] = episode["r"], episode["l"]
-        if is_python:
+        if isinstance(finished, Finished):
+            self._returns[finished.slots] = finished.returns
+            self._lengths[finished.slots] = finished.lengths
+        if shard.description.is_python:
             given = {slot: info for slot, info in enumerate(infos) if info}
         else:  # the infos of C envs are in the rows already, except for their metrics
             given = {slot: metrics_of(infos[slot]) for slot in finished}
+            for slot in finished:
+                if own := infos[slot].get("episode"):
+                    self._returns[slot], self._lengths[slot] = own["r"], own["l"]
         stats = None
         if finished:
             stats = shard.drain({slot // shard.slots_per_unit for slot in finished})
@@ -437,7 +447,16 @@ class ShardService:
         ids = None if shard.agent_ids == self._agent_ids else shard.agent_ids
         self._agent_ids = shard.agent_ids
         has_news = given or stats is not None or ids is not None
-        return TurnReport(given, stats, ids) if has_news else None, bool(finished)
+        report = TurnReport(self._pickled(given), stats, ids) if has_news else None
+        return report, bool(finished)
+
+    def _pickled(self, infos: dict[int, Info]) -> bytes:
+        try:
+            return pickled(infos) if infos else b""
+        except Exception as error:
+            slot = next(slot for slot, info in infos.items() if not _can_leave(info))
+            what = "`info` must be able to leave its worker, but cannot be pickled: "
+            raise self.shard.broken("step", what + error_line(error), slot) from error
 
     def call(self, name: str, *arguments: object) -> Any:
         """Run a call that is no step, between two turns."""
@@ -445,3 +464,11 @@ class ShardService:
         calls: dict[str, Callable[..., Any]] = {"reset": self.reset, "snapshot": shard.snapshot}
         calls |= {"restore": shard.restore, "render": shard.render, "close": shard.close}
         return calls[name](*arguments)
+
+
+def _can_leave(info: Info) -> bool:
+    try:
+        pickled(info)
+    except Exception:
+        return False
+    return True

@@ -10,6 +10,7 @@ from pufferlib.errors import UsageError, quoted
 from pufferlib.vectorization.failures import LostWorkerError
 
 DEFAULT_NUM_ENVS = 256
+MAX_WORKERS = 2**16  # more than any system starts
 
 
 @dataclass
@@ -105,7 +106,8 @@ def unit_ranges(
 ) -> tuple[list[range], int]:
     """Return the creator calls of every worker, and how many workers `num_envs` take."""
     total, workers = resolve_sizes(num_envs, num_workers, envs_per_worker)
-    fitting = [count for count in range(1, total + 1) if not _misfits(total, count, surplus)]
+    counts = range(1, min(total, MAX_WORKERS) + 1)
+    fitting = [count for count in counts if not _misfits(total, count, surplus)] or [total]
     if workers is None:
         few = [count for count in fitting if count <= cores]
         workers = few[-1] if few else fitting[0]
@@ -114,17 +116,21 @@ def unit_ranges(
             f"`num_workers` must not exceed `num_envs`, but got {workers} for {total} envs. "
             f"Try num_workers={total}."
         )
+    if _misfits(total, workers, surplus):
+        nearest = min(fitting, key=lambda count: abs(count - workers))
+        raise UsageError(
+            "`surplus_envs` must fill whole workers: `num_envs` a multiple of `num_workers`, "
+            f"and `surplus_envs` of their quotient, but got {total}, {workers} and {surplus}. "
+            f"Try num_workers={nearest}."
+        )
+    each = total // workers
+    if workers + surplus // each > MAX_WORKERS:
+        raise UsageError(
+            f"there must be at most {MAX_WORKERS:,} workers, but {total:,} envs and {surplus:,} "
+            f"surplus envs take {workers + surplus // each:,}. Try more envs per worker."
+        )
     bounds = [total * worker // workers for worker in range(workers + 1)]
-    if surplus:
-        if _misfits(total, workers, surplus):
-            nearest = min(fitting, key=lambda count: abs(count - workers))
-            raise UsageError(
-                "`surplus_envs` must fill whole workers: `num_envs` a multiple of `num_workers`, "
-                f"and `surplus_envs` of their quotient, but got {total}, {workers} and {surplus}. "
-                f"Try num_workers={nearest}."
-            )
-        each = total // workers
-        bounds += range(total + each, total + surplus + 1, each)
+    bounds += range(total + each, total + surplus + 1, each)
     return [range(*pair) for pair in itertools.pairwise(bounds)], workers
 
 

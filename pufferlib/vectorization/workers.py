@@ -8,12 +8,15 @@ the end of the class. They never call back into `reset`, `step`, `send` or `recv
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 import warnings
 import weakref
 from abc import abstractmethod
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +27,14 @@ from pufferlib.env import AgentIds
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, StepResult
-from pufferlib.vectorization.failures import LostWorkerError, OnLost
+from pufferlib.vectorization.failures import LostWorkerError, OnLost, unreadable
 from pufferlib.vectorization.shard import EnvDescription, TurnReport, check_agent_ids
 from pufferlib.vectorization.sizes import Partition
 
 DEFAULT_TIMEOUT = 120.0
+
+# the first slot of each worker in a batch, and a function that returns infos by slot within it
+Reports: TypeAlias = list[tuple[int, Callable[[], dict[int, Info]]]]
 
 
 class WorkerVectorEnv(BufferedVectorEnv):
@@ -48,7 +54,6 @@ class WorkerVectorEnv(BufferedVectorEnv):
         self._everyone = list(range(len(units)))
         self._restarts_left = restart
         self._seed = self._envs_before = 0  # of the last reset; in a larger vector
-        self._last_infos: weakref.ref[Infos] | None = None
         self._clear_turns()
 
     def _open(self, num_envs: int, surplus: int) -> None:
@@ -91,7 +96,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     def _clear_turns(self) -> None:
         """Forget all turns, reports and statistics, as if no worker had run so far."""
-        self._reports: dict[int, dict[int, Info]] = {}  # infos by worker, then slot
+        self._reports: dict[int, bytes] = {}  # pickled infos by worker
         self._stats, self._counted = EpisodeStats(), EpisodeStats()
         self._running: list[int] = []  # workers with a turn
         self._idle: list[int] = []  # workers whose rows are ready, and not handed over yet
@@ -111,7 +116,6 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     def reset(self, seed: int | None = None) -> Any:
         self._begin("reset")
-        self._detach_infos()
         self._seed = self._fresh_seed(seed, self._description.is_python)
         self._finish_turns(forget=True)
         self._ready = False  # until it has succeeded
@@ -121,8 +125,13 @@ class WorkerVectorEnv(BufferedVectorEnv):
         return self._by_agent(self.observations[self.slots])
 
     def step(self, actions: Any) -> StepResult:
-        self._begin("step")
-        self._give(actions, may_wait=True)
+        if self._is_quiet and self._repeat(actions):
+            if self._is_quiet and not self._has_dones and self.agent_ids is None:
+                infos = Infos(len(self.rewards), dict)
+                return self.observations, self.rewards, self._dones, infos
+        else:
+            self._begin("step")
+            self._give(actions)
         batch = self._take()
         dones = self._dones
         if self.surplus_envs:
@@ -135,10 +144,9 @@ class WorkerVectorEnv(BufferedVectorEnv):
         rows = (batch.observations, batch.rewards, dones)
         return *map(self._by_agent, rows), batch.infos
 
-    def _give(self, actions: Any, may_wait: bool = False) -> None:
+    def _give(self, actions: Any) -> None:
         """Hand actions to the workers of the last batch and start their turns."""
         rows = self._rows(actions)
-        self._detach_infos()
         if not self._batch_workers:
             self._next_workers()
         workers = self._batch_workers
@@ -146,7 +154,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
             self._take_reports(workers)
         if workers == self._everyone and self._kept is None:  # the usual case, without any detour
             self._buffers.actions[...] = rows
-            self._start_step(workers, self._idle, may_wait)
+            self._start_step(workers, self._idle)
             return
         slots = self._slots(workers)
         self._buffers.actions[slots] = rows
@@ -156,33 +164,33 @@ class WorkerVectorEnv(BufferedVectorEnv):
         for worker in revived:
             self._revive(worker)  # in place of the step that its lost envs cannot take
         ready = [worker for worker in workers if worker not in revived]
-        self._start_step(ready, self._idle + revived, False)
+        self._start_step(ready, self._idle + revived)
 
     def _take(self) -> Batch:
         """Wait until a whole batch is ready and hand it over."""
         if not self._batch_workers:  # an interrupt may have come after they were chosen
             self._next_workers()
         if self._is_quiet:
-            self._last_infos = None
             return Batch(*self._whole, Infos(self.num_agents, dict))
         batch = self._batch_of(())
         returns, lengths = self._returns[batch.slots], self._lengths[batch.slots]
         # an episode that was lost with its worker has no length
         ended = (batch.terminals | batch.truncations) & (lengths > 0)
+        finished: Mapping[int, Info] = {}
         if ended.any():
-            self._counted.add(returns[ended], lengths[ended])
-        reported = self._take_reports(self._batch_workers)
-        seconds = time.perf_counter() - self._clock_started
+            seconds = time.perf_counter() - self._clock_started
+            finished = Finished(ended, returns, lengths, seconds)
+            self._counted.add(finished.returns, finished.lengths)
+        reports = self._take_reports(self._batch_workers)
 
         def build() -> dict[int, Info]:
-            infos = dict(Finished(ended, returns, lengths, seconds))
-            for slot, info in reported.items():
-                infos[slot] = {**infos.get(slot, {}), **info}
+            infos = dict(finished)
+            for first, reported in reports:
+                for slot, info in reported().items():
+                    infos[first + slot] = {**infos.get(first + slot, {}), **info}
             return infos
 
-        infos = Infos(len(batch.rewards), build)
-        self._last_infos = weakref.ref(infos)
-        return batch._replace(infos=infos)
+        return batch._replace(infos=Infos(len(batch.rewards), build))
 
     def _next_workers(self) -> None:
         """Choose the workers of the next batch, in order of slots; wait until there are enough."""
@@ -200,23 +208,21 @@ class WorkerVectorEnv(BufferedVectorEnv):
         parts = [self._worker_slots[worker] for worker in workers]
         return np.concatenate([np.arange(part.start, part.stop) for part in parts])
 
-    def _take_reports(self, workers: list[int]) -> dict[int, Info]:
-        """Return slot of the batch -> info that its env gave in its last step."""
-        out: dict[int, Info] = {}
+    def _take_reports(self, workers: list[int]) -> Reports:
+        """Return the infos that workers have reported, each after the worker's first slot.
+
+        They are unpickled when called, since most loops never read them.
+        """
+        out: Reports = []
         if self._reports:
             first = 0
             for worker in workers:
-                for slot, info in self._reports.pop(worker, {}).items():
-                    out[first + slot] = info
+                if worker in self._reports:
+                    label = self._partition.label(worker)
+                    out.append((first, partial(_unpickled, self._reports.pop(worker), label)))
                 slots = self._worker_slots[worker]
                 first += slots.stop - slots.start
         return out
-
-    def _detach_infos(self) -> None:
-        """Copy what the infos of the last batch need, if they are still held: rows will change."""
-        infos = self._last_infos() if self._last_infos else None
-        if infos is not None:
-            infos.detach()
 
     # ---- Ends of turns -------------------------------------------------------------------------
 
@@ -379,7 +385,6 @@ class WorkerVectorEnv(BufferedVectorEnv):
         rows = self._state_rows(state, env)
         if not self._description.can_restore:
             super().restore(state)
-        self._detach_infos()
         self._finish_turns(forget=True)
         for worker in self._everyone if env is None else [self._partition.worker_of(env)]:
             envs = self._partition.envs(worker)
@@ -412,10 +417,8 @@ class WorkerVectorEnv(BufferedVectorEnv):
         if closed:
             return
         try:
-            if self._finalizer.alive:
-                self._detach_infos()
-                if not self._running:
-                    self._close_envs()
+            if self._finalizer.alive and not self._running:
+                self._close_envs()
         finally:
             self._finalizer()
 
@@ -430,12 +433,16 @@ class WorkerVectorEnv(BufferedVectorEnv):
 
     # ---- What a backend defines ----------------------------------------------------------------
 
-    @abstractmethod
-    def _start_step(self, workers: list[int], idle: list[int], may_wait: bool) -> None:
-        """Give `workers`, whose actions are in the rows, a turn; `idle` are the idle ones then.
+    def _repeat(self, actions: Any) -> bool:
+        """Do all of a step after a quiet one, in as little code as possible; set `_is_quiet`.
 
-        With `may_wait` it may wait for the end of the turn too, and set `_is_quiet`.
+        False where nothing was done: the step then takes the usual way.
         """
+        return False
+
+    @abstractmethod
+    def _start_step(self, workers: list[int], idle: list[int]) -> None:
+        """Give `workers`, whose actions are in the rows, a turn; `idle` are the idle ones then."""
 
     @abstractmethod
     def _start_reset(self) -> None:
@@ -477,6 +484,14 @@ class WorkerVectorEnv(BufferedVectorEnv):
     @abstractmethod
     def _recreate(self, worker: int) -> None:
         """Create a worker in place of a lost one."""
+
+
+def _unpickled(infos: bytes, label: str) -> dict[int, Info]:
+    """Return the infos that the worker with this label has reported."""
+    try:
+        return pickle.loads(infos)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise unreadable(label, error) from error
 
 
 def warn(message: str) -> None:

@@ -1035,6 +1035,27 @@ def test_render_and_close_call_the_env() -> None:
     assert silent.render() is None
 
 
+def test_an_env_without_its_render_mode_is_not_asked_to_draw() -> None:
+    class Warns:  # as PettingZoo's envs do: they belong to no class of Gymnasium
+        observation_space = gymnasium.spaces.Box(0, 1, (1,))
+        action_space = gymnasium.spaces.Discrete(2)
+        metadata: Any = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+        render_mode = None
+
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+        def render(self) -> Any:
+            raise AssertionError("no mode")
+
+    env = pufferlib.emulate(Warns)
+    env.reset(seed=0)
+    assert env.render() is None
+
+
 # ---- Learning ------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,8 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,102 @@ def test_sizes_that_cannot_fit_are_reported_before_work(
         err,
     )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "auto"])
+def test_millions_of_python_envs_are_reported_after_the_first_few(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # one takes 11 kB: 30 million take 330 GB, and 9000 seconds of creating
+    said = (
+        r"30,000,000 envs must fit into memory, but need [\d,]+ MB and [\d,]+ MB are available\. "
+        r"Try a smaller `num_envs`\."
+    )
+    start = time.process_time()
+    with pytest.raises(UsageError, match=f"^{said}$"):
+        pufferlib.make("gym-CartPole-v1", num_envs=30_000_000, backend=backend)
+    words = ["--vec.num-envs=30_000_000", f"--vec.backend={backend}", f"--train.run-dir={tmp_path}"]
+    assert main(["train", "gym-CartPole-v1", *words]) == 2
+    assert re.search(f"^puffer: {said}$", capsys.readouterr().err, re.MULTILINE)
+    assert not list(tmp_path.iterdir())
+    assert time.process_time() - start < 20
+
+
+class Pixels(Faulty):
+    """Observes a picture, of which it keeps nothing."""
+
+    observation_space = Box(0, 255, (84, 84, 4), np.uint8)
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_rows_of_too_many_python_envs_are_reported_after_the_first(backend: str) -> None:
+    created: list[int] = []
+
+    def creator() -> Any:
+        created.append(1)
+        return Pixels()
+
+    with pytest.raises(UsageError, match=r"^the rows of all envs must fit into memory, but need"):
+        pufferlib.emulate(
+            creator, 30_000_000, backend=backend, vec=FORK if backend[0] == "m" else {}
+        )
+    assert len(created) <= 1  # in this process
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_envs": 2**62},
+        {"num_envs": 2**62, "backend": "multiprocessing"},
+        {"num_envs": 2**62, "num_workers": 2**62},
+        {"num_workers": 2**31, "envs_per_worker": 2**31},
+        {"num_envs": 4, "vec": {"mode": "async", "surplus_envs": 2**62}},
+    ],
+)
+def test_numbers_of_envs_and_workers_beyond_any_machine_are_reported_at_once(sizes: Any) -> None:
+    with pytest.raises(UsageError, match=r"must fit into memory|must be at most 65,536 workers"):
+        pufferlib.make("gym-CartPole-v1", **sizes)
+
+
+def forecast(
+    monkeypatch: pytest.MonkeyPatch, used: Callable[[int], int], here: int, total: int
+) -> int | None:
+    """Make envs until they are refused, and return how many those are; memory has a gigabyte."""
+    made = 0
+    monkeypatch.setattr(system, "_own_memory", lambda: used(made))
+    monkeypatch.setattr(system, "available_memory", lambda: 1e9 - used(made) * total / here)
+    watch = system.MemoryForecast(here, total)
+    for made in range(1, here + 1):
+        try:
+            watch.note(made)
+        except UsageError:
+            return made
+    return None
+
+
+@pytest.mark.parametrize(
+    ("used", "here", "total", "refused"),
+    [
+        # 10 kB each. Two doublings must show more than 256 kB: 64 envs, up to the 128th, are
+        # (64 x 10 kB - 262 kB) / 64 = 5.9 kB each, the 32 before 1.8 kB; 1.8 kB x 1M is too much
+        (lambda made: 10_000 * made, 1_000_000, 1_000_000, 128),
+        (lambda made: 10_000 * made, 500_000, 1_000_000, 128),  # by two processes
+        (lambda made: 10_000 * made, 90_000, 90_000, None),  # 0.9 GB
+        (lambda made: 10_000_000 * made, 200, 200, 4),
+        (lambda made: 10_000_000 * made, 99, 99, None),
+        # the second env loads 0.5 GB that all share
+        (lambda made: 500_000_000 * (made > 1) + 1000 * made, 400_000, 400_000, None),
+        (lambda made: 500_000_000 * (made > 2) + 1000 * made, 400_000, 400_000, None),
+    ],
+)
+def test_the_growth_of_two_doublings_decides_whether_envs_fit(
+    used: Callable[[int], int],
+    here: int,
+    total: int,
+    refused: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert forecast(monkeypatch, used, here, total) == refused
 
 
 def test_a_batch_beyond_what_is_left_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,7 +249,7 @@ def interrupt_after(seconds: float, call: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("call", ["step", "reset"])
 @pytest.mark.parametrize("delay", [0.005, 0.03, 0.08])
 def test_a_vector_can_be_used_after_an_interrupt(call: str, delay: float) -> None:
-    with Multiprocessing(Slow, 4, 2, timeout=5, start_method="fork") as vecenv:
+    with Multiprocessing(Slow, 4, 2, timeout=60, start_method="fork") as vecenv:
         first = vecenv.reset(seed=3).copy()
         action = {"step": lambda: vecenv.step(NOTHING), "reset": lambda: vecenv.reset(seed=4)}[call]
         with pytest.raises(KeyboardInterrupt):

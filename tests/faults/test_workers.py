@@ -223,8 +223,8 @@ def test_a_worker_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("simulator", SIMULATORS)
 @pytest.mark.parametrize("end", ["kill", "close", "hang"])
 def test_what_an_env_has_started_ends_with_its_worker(end: str, simulator: str) -> None:
-    fault = sleep_forever if end == "hang" else kill
-    vecenv = Multiprocessing(lambda: Simulated(simulator, fault), 4, 2, timeout=1, **FORK)
+    fault, timeout = (sleep_forever, 4) if end == "hang" else (kill, 60)
+    vecenv = Multiprocessing(lambda: Simulated(simulator, fault), 4, 2, timeout=timeout, **FORK)
     vecenv.reset(seed=0)
     simulators = {pid for info in vecenv.step(NOTHING)[3] for pid in info["pids"]}
     assert len(simulators) == (8 if simulator == "tree" else 4)

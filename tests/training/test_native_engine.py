@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,8 @@ from pufferlib import native
 from pufferlib.errors import UsageError
 from pufferlib.models import make_policy
 from pufferlib.training.native_engine import NativeEngine
+from pufferlib.training.ppo import explained_variance
+from pufferlib.training.torch_engine import TorchEngine
 from pufferlib.training.trainer import PuffeRL
 
 NETWORKS = {
@@ -118,6 +121,60 @@ def test_final_values_are_those_of_final_observations() -> None:
         assert (rollout.final_values[rollout.truncations] != 0).all()
 
 
+@pytest.mark.parametrize("num_envs", [16, 41])
+@pytest.mark.parametrize("env_name", ["cartpole", "multiagent"])
+def test_targets_equal_those_of_torch_over_all_stretches_of_a_slot(
+    env_name: str, num_envs: int
+) -> None:
+    env = pufferlib.make(env_name, num_envs, max_steps=7)
+    options = {"num_steps": 8, "batch_size": 24 * env.num_agents, "minibatch_size": 64}
+    with env, native_run(env, **options) as run:
+        run.evaluate()
+        engine, rollout = run.engine, run.engine.rollout
+        assert isinstance(engine, NativeEngine)
+        assert rollout.num_stretches == 3
+        assert rollout.truncations.any()
+        rollout.masks[::3, 4:] = False  # agents that leave
+        rollout.all_present = False
+        ours, variance = engine._native_targets()
+        theirs = engine.targets(rollout)
+        seen = rollout.masks
+        torch.testing.assert_close(ours.advantages, theirs.advantages, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(ours.returns[seen], theirs.returns[seen], rtol=1e-5, atol=1e-5)
+        wanted = explained_variance(rollout.values, theirs.returns, seen)
+        assert variance == pytest.approx(float(wanted), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("bad", [False, True])
+def test_rewards_are_normalised_as_torch_does(bad: bool, threads: int) -> None:
+    torch.manual_seed(1)
+    env = pufferlib.make("cartpole", 41, max_steps=7)
+    options = {"num_steps": 8, "batch_size": 24 * env.num_agents, "norm_reward": True}
+    with env, native_run(env, torch_threads=threads, **options) as run:
+        run.evaluate()
+        engine, rollout, ours = run.engine, run.engine.rollout, run.reward_norm
+        assert isinstance(engine, NativeEngine)
+        assert ours is not None
+        theirs = copy.deepcopy(ours)
+        rollout.terminals[::2, -1] = False  # some episodes go on
+        rollout.masks[::3, 4:] = False  # agents that leave
+        rollout.all_present = False
+        for number in range(3):
+            rewards = 5 + 3 * torch.randn_like(rollout.rewards)
+            rewards[0, 4] = torch.nan  # an agent that is absent
+            if bad and number == 1:  # not finite: these rewards are counted, and nothing else
+                rewards[-1, 1] = torch.inf
+            rollout.rewards.copy_(rewards)
+            TorchEngine.normalise_rewards(engine, theirs)
+            wanted = rollout.rewards.clone()
+            rollout.rewards.copy_(rewards)
+            engine.normalise_rewards(ours)
+            torch.testing.assert_close(rollout.rewards, wanted, equal_nan=True)
+            torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+        assert ours.returns.any()
+
+
 def test_actions_are_drawn_as_often_as_they_are_likely() -> None:
     # 32 slots x 1024 steps of one category: the share of a choice has deviation below 0.003
     logits = torch.tensor([0.0, 1.0, -1.0, 2.0, -30.0])
@@ -149,6 +206,17 @@ def test_reals_are_drawn_with_mean_and_deviation() -> None:
 
 
 # ---- Bit for bit ---------------------------------------------------------------------------------
+
+
+def test_a_new_state_of_the_optimizer_is_used() -> None:
+    with pufferlib.make("cartpole", 32) as env, native_run(env) as run:
+        for _ in range(2):
+            run.evaluate()
+            updates = run.train()["updates"]
+            states = list(run.optimizer.state.values())
+            assert len(states) == len(list(run.policy.parameters()))
+            assert all(state["step"] == updates and state["exp_avg"].any() for state in states)
+            run.optimizer.state.clear()  # moments start again
 
 
 def trained(threads: int, env_name: str = "cartpole", **options: Any) -> list[torch.Tensor]:

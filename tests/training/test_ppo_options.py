@@ -18,7 +18,7 @@ from pufferlib import PuffeRL
 from pufferlib.config import BatchShape
 from pufferlib.models import make_policy
 from pufferlib.training.ppo import Steps, Targets, compute_advantages_torch
-from pufferlib.training.rollout import minibatches
+from pufferlib.training.rollout import Priority, minibatches
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -284,9 +284,8 @@ def test_segments_of_large_advantages_come_more_often_and_weigh_less() -> None:
     def drawn(alpha: float, beta: float) -> tuple[list[float], dict[int, float]]:
         counts, found = np.zeros(4), {}
         for _ in range(2500):
-            for part in minibatches(
-                rollout, Targets(advantages, advantages), shape, rng, alpha=alpha, beta=beta
-            ):
+            targets, priority = Targets(advantages, advantages), Priority(alpha, beta)
+            for part in minibatches(rollout, targets, shape, rng, priority=priority):
                 assert part.weights is not None
                 for number, weight in zip(part.logprobs[:, 0].int().tolist(), part.weights):
                     counts[number] += 1

@@ -197,8 +197,8 @@ def test_an_env_that_raises_takes_no_time() -> None:
 
 def test_an_env_that_hangs_is_late() -> None:
     start = time.perf_counter()
-    assert step_seconds(lambda: time.sleep(5), limit=0.1) == math.inf
-    assert is_within(time.perf_counter() - start, 3)
+    assert step_seconds(lambda: time.sleep(60), limit=0.1) == math.inf
+    assert is_within(time.perf_counter() - start, 30)
 
 
 def test_legal_actions_obey_the_masks() -> None:

@@ -195,6 +195,68 @@ def test_halves_of_a_step_do_what_a_step_does() -> None:
             assert plain_infos(batch.infos) == plain_infos(infos)
 
 
+def test_a_step_after_a_quiet_one_takes_the_short_way_and_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways: list[str] = []
+    give, repeat = Multiprocessing._give, Multiprocessing._repeat
+
+    def noted_give(self: Any, actions: Any) -> None:
+        ways.append("long")
+        give(self, actions)
+
+    def noted_repeat(self: Any, actions: Any) -> bool:
+        done = repeat(self, actions)
+        ways.extend(["short"] * done)
+        return done
+
+    monkeypatch.setattr(Multiprocessing, "_give", noted_give)
+    monkeypatch.setattr(Multiprocessing, "_repeat", noted_repeat)
+    rng = np.random.default_rng(0)
+    forms: Any = (np.int32, np.int32, np.int64, list, np.int32)  # the rows have the first
+    with (
+        Serial(lambda: Walk(say=False), 3) as serial,
+        Multiprocessing(lambda: Walk(say=False), 3, 2, **FORK) as vecenv,
+    ):
+        serial.reset(seed=2)
+        vecenv.reset(seed=2)
+        was_quiet = False
+        for step in range(60):
+            form = forms[step % len(forms)]
+            drawn = rng.integers(0, 3, 3)
+            actions = drawn.tolist() if form is list else drawn.astype(form)
+            *expected, infos = serial.step(actions)
+            *given, own_infos = vecenv.step(actions)
+            assert all(map(np.array_equal, given, expected)), step
+            assert_same([rows(serial)], [rows(vecenv)])
+            assert plain_infos(own_infos) == plain_infos(infos)
+            assert ways.pop() == ("short" if was_quiet and form is np.int32 else "long"), step
+            was_quiet = not expected[2].any()
+        assert_same_metrics(serial, vecenv)
+
+
+def test_a_mistake_after_a_quiet_step_is_refused() -> None:
+    actions = np.full(2, NOTHING, np.int32)
+    with Multiprocessing(Faulty, 2, 2, **FORK) as vecenv:
+        vecenv.reset(seed=0)
+        for _ in range(2):
+            vecenv.step(actions)
+        with pytest.raises(UsageError, match=r"`actions` must have shape \(2,\)"):
+            vecenv.step(np.zeros(3, np.int32))
+        with pytest.raises(UsageError, match="`send` must be called before the next `recv`"):
+            vecenv.recv()
+        vecenv.step(actions)
+        vecenv.send(actions)
+        with pytest.raises(UsageError, match="`recv` must be called before the next `step`"):
+            vecenv.step(actions)
+        vecenv.recv()
+        vecenv.step(actions)
+        with pytest.raises(UsageError, match=r"`actions` must be in 0\.\.3"):
+            vecenv.step(np.full(2, 1000, np.int32))
+    with pytest.raises(UsageError, match="closed"):
+        vecenv.step(actions)
+
+
 def test_rows_are_views_of_one_memory_that_envs_write_in_place() -> None:
     with Multiprocessing(Walk, 4, 2, **FORK) as vecenv:
         first = vecenv.reset(seed=0)
@@ -804,7 +866,7 @@ def test_closing_does_not_wait_for_forks_of_the_parent() -> None:
     seconds = time.perf_counter() - start
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    assert is_within(seconds, 2.0)
+    assert is_within(seconds, 30)
 
 
 # ---- Infos ---------------------------------------------------------------------------------------
@@ -859,16 +921,28 @@ class Unreadable:
         return (int, ("not a number",))
 
 
-def test_an_info_that_cannot_be_read_names_its_worker() -> None:
+def test_an_info_that_cannot_be_read_names_its_worker_where_it_is_read() -> None:
     with Multiprocessing(lambda: Speaking(Unreadable()), 4, 2, **FORK) as vecenv:
         vecenv.reset(seed=0)
+        *_, infos = vecenv.step([0, 0, 1, 0])
+        vecenv.step([0, 0, 0, 0])  # a loop that reads no infos does not care
         said = (
             r"worker 1 \(envs 2 to 3\) returned an object that cannot be unpickled .*: ValueError"
         )
         with pytest.raises(EnvError, match=said):
-            vecenv.step([0, 0, 1, 0])
+            infos[2]
+
+
+def test_infos_that_are_read_late_are_those_of_their_step() -> None:
+    with Multiprocessing(lambda: Speaking(np.float32(0.1)), 4, 2, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        vecenv.step([0, 0, 0, 0])
+        *_, infos = vecenv.step([0, 1, 0, 1])
+        *_, later = vecenv.step([1, 0, 0, 0])
+    assert [list(info) for info in infos] == [[], ["word"], [], ["word"]]
+    assert [list(info) for info in later] == [["word"], [], [], []]
+    word = infos[3]["word"]
+    assert type(word) is np.float32
+    assert word == np.float32(0.1)
 
 
 # ---- State and pictures --------------------------------------------------------------------------

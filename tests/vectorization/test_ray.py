@@ -230,7 +230,7 @@ def test_what_goes_wrong_is_named(connected: None) -> None:
         with pytest.raises(UsageError, match="`reset` must be called before `step`"):
             act(3, FINE)
         assert vecenv.reset(seed=0)["a"][:, 0].tolist() == [0, 0, 0, 0]
-        with pytest.raises(EnvError, match=r"worker 0 \(envs 0 to 1\), `step`: .*cannot pickle"):
+        with pytest.raises(EnvError, match=r"\(env 1, agent a\), `step`: .*cannot pickle"):
             act(1, HOLD_A_LOCK)
         vecenv.reset(seed=0)
         act(0, FINE)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/advantage.h"
 #include "nn/engine.h"
 #include "tests/check.h"
 
@@ -214,6 +215,91 @@ static void a_recurrent_policy_refuses_single_steps(const PufKernels* kernels) {
     puf_engine_destroy(engine);
 }
 
+static void targets_are_advantages_from_the_last_stretch_to_the_first(const PufKernels* kernels) {
+    static Data data;
+    static float found[2][STEPS], whole[STEPS], joined[5][STEPS];
+    static uint8_t flags[3][STEPS];
+    enum { STRETCHES = 2, OWN = SLOTS / STRETCHES };
+    PufRng rng = {3};
+    fill(&data, &rng);
+    for (int i = 0; i < STEPS; i++) {
+        data.terminals[i] = puf_rand(&rng) < 0.1f, data.truncations[i] = puf_rand(&rng) < 0.1f;
+        data.rewards[i] = puf_rand_normal(&rng), data.final_values[i] = puf_rand_normal(&rng);
+    }
+    for (int i = 0; i < SLOTS; i++) data.bootstrap[i] = puf_rand_normal(&rng);
+    PufRollout rollout = rollout_of(&data);
+    rollout.num_slots = OWN;
+    for (int i = 0; i < OWN; i++) {  // the first stretch goes on with the second one's first value
+        const int ahead = (OWN + i) * HORIZON;
+        data.bootstrap[i] = data.masks[ahead] ? data.values[ahead] : 0.0f;
+    }
+    const float* numbers[] = {data.rewards, data.values, data.final_values};
+    const uint8_t* bytes[] = {data.terminals, data.truncations, data.masks};
+    for (int slot = 0; slot < OWN; slot++)  // each slot's stretches in one row
+        for (int i = 0; i < STRETCHES * HORIZON; i++) {
+            const int from = (i / HORIZON * OWN + slot) * HORIZON + i % HORIZON;
+            const int to = slot * STRETCHES * HORIZON + i;
+            for (int k = 0; k < 3; k++) joined[k][to] = numbers[k][from];
+            for (int k = 0; k < 3; k++) flags[k][to] = bytes[k][from];
+        }
+    puf_advantage(OWN, STRETCHES * HORIZON, joined[0], joined[1], data.bootstrap + OWN, flags[0],
+                  flags[1], joined[2], flags[2], NULL, 0.9f, 0.8f, 1, 1, whole);
+    for (int32_t threads = 1; threads <= 3; threads++) {
+        PufEngine* engine = engine_of(kernels, threads, false, PUF_RELU, PUF_NO_CORE);
+        PufTargets targets = {&rollout, 0.9f, 0.8f, found[0], found[1], 0};
+        CHECK(puf_engine_targets(engine, &targets) == PUF_OK);
+        CHECK(isfinite(targets.explained_variance));
+        for (int slot = 0; slot < OWN; slot++)
+            for (int i = 0; i < STRETCHES * HORIZON; i++) {
+                const int at = (i / HORIZON * OWN + slot) * HORIZON + i % HORIZON;
+                const float wanted = whole[slot * STRETCHES * HORIZON + i];
+                CHECK(fabsf(found[0][at] - wanted) < 1e-5f);
+                CHECK(fabsf(found[1][at] - found[0][at] - data.values[at]) < 1e-5f);
+            }
+        puf_engine_destroy(engine);
+    }
+}
+
+static void rewards_are_divided_by_the_deviation_of_returns(const PufKernels* kernels) {
+    enum { OWN = 5, STRETCHES = SLOTS / OWN };
+    static Data data;
+    double sum = 0, squares = 0, count = 0;
+    for (int32_t threads = 1; threads <= 3; threads++) {
+        PufRng rng = {11};
+        fill(&data, &rng);
+        for (int i = 0; i < STEPS; i++) {
+            data.rewards[i] = 100 + puf_rand_normal(&rng);
+            data.terminals[i] = puf_rand(&rng) < 0.1f, data.truncations[i] = i % 17 == 3;
+        }
+        PufRollout rollout = rollout_of(&data);
+        rollout.num_slots = OWN;
+        sum = squares = count = 0;
+        float running[OWN] = {1, 2, 3}, wanted[OWN] = {1, 2, 3};
+        for (int slot = 0; slot < OWN; slot++)
+            for (int i = 0; i < STRETCHES * HORIZON; i++) {
+                const int at = (i / HORIZON * OWN + slot) * HORIZON + i % HORIZON;
+                wanted[slot] += data.masks[at] ? data.rewards[at] : 0;
+                if (data.masks[at]) {
+                    sum += (double)wanted[slot], count += 1;
+                    squares += (double)wanted[slot] * (double)wanted[slot];
+                }
+                wanted[slot] *= data.terminals[at] || data.truncations[at] ? 0 : 0.9f;
+            }
+        const double variance = squares / count - sum / count * sum / count;
+        const float first = data.rewards[0];
+        PufEngine* engine = engine_of(kernels, threads, false, PUF_RELU, PUF_NO_CORE);
+        double found[] = {0, 0, 1};
+        const PufRewardNorm norm = {&rollout, 0.9f, running, found, found + 1, found + 2, 0.01, 3};
+        CHECK(puf_engine_normalise_rewards(engine, &norm) == PUF_OK);
+        CHECK(found[0] == count && fabs(found[1] - sum / count) < 1e-3);
+        CHECK(fabs(found[2] - variance) < 1e-5 * variance);
+        for (int slot = 0; slot < OWN; slot++) CHECK(fabsf(running[slot] - wanted[slot]) < 1e-3f);
+        const float scaled = first / (float)sqrt(variance);
+        CHECK(fabsf(data.rewards[0] - (scaled > 3 ? 3 : scaled)) < 1e-5f);
+        puf_engine_destroy(engine);
+    }
+}
+
 static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
     enum { ENVS = 37, T = 9, OBSERVED = 4, UNITS = 16 };
     static float first_hidden[ENVS * UNITS];
@@ -319,6 +405,8 @@ int main(void) {
         if (!kernels) continue;  // does not run here
         elementary_functions_are_exact_to_a_few_units(kernels);
         gradients_are_those_of_finite_differences(kernels, true, PUF_NO_CORE);
+        targets_are_advantages_from_the_last_stretch_to_the_first(kernels);
+        rewards_are_divided_by_the_deviation_of_returns(kernels);
         a_recurrent_policy_refuses_single_steps(kernels);
         for (PufCoreKind core = PUF_NO_CORE; core < PUF_NUM_CORES; core++) {
             gradients_are_those_of_finite_differences(kernels, false, core);

@@ -6,16 +6,19 @@ Both ends belong to this package and to one user: messages are trusted.
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
 import socket
 import struct
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 _HEADER = struct.Struct("<QII")  # number of the message, this packet of it, packets in all
 _PACKET_BYTES = 32768  # well below what a socket holds
 MAX_FDS = 8
+_NUMBERS = frozenset({np.float64, np.float32, np.int64, np.int32, np.bool_})
 
 
 class Channel:
@@ -52,10 +55,7 @@ class Channel:
 
     def send(self, message: object, fds: tuple[int, ...] = ()) -> None:
         """Send an object, and copies of descriptors."""
-        self.send_bytes(pickled(message), fds)
-
-    def send_bytes(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
-        """Send an object that has been pickled."""
+        data = pickled(message)
         self._num_sent += 1
         count = -(-len(data) // _PACKET_BYTES)
         try:
@@ -124,10 +124,20 @@ class Channel:
         self._socket.close()
 
 
+class _Pickler(pickle.Pickler):
+    """Writes numpy's numbers, of which infos are full, in half the time that numpy takes."""
+
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        return (kind, (value.item(),)) if kind in _NUMBERS else NotImplemented
+
+
 def pickled(message: object) -> bytes:
     """Return `message` as bytes; what plain pickle cannot name goes by value."""
+    stream = io.BytesIO()
     try:
-        return pickle.dumps(message, protocol=5)
+        _Pickler(stream, protocol=5).dump(message)
+        return stream.getvalue()
     except Exception:  # a lambda, a class of the user's script
         data: bytes = cloudpickle.dumps(message)
         return data

@@ -15,10 +15,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from pufferlib.errors import error_line
 from pufferlib.vectorization.creators import EnvCreator, unpickled
 from pufferlib.vectorization.failures import failure_of
-from pufferlib.vectorization.processes.channel import Channel, pickled
+from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.shared_memory import SharedRows
 from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, TurnReport
 
@@ -26,6 +25,8 @@ from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, T
 REPORTED, RAISED, ENDED = 1, 2, 4
 # results of a wait, as in csrc/sync/flags.h
 TURN, NEWS, TIMEOUT, INTERRUPTED = range(4)
+# results of `Flags.step`: no bit is set; the actions are no array like their rows
+QUIET, UNLIKE = 0, -2
 
 STACK_SIGNAL = signal.SIGUSR1  # makes a worker write its Python stack to stderr
 
@@ -36,6 +37,7 @@ class Setup(NamedTuple):
     number: int  # of the call that it answers
     worker: int
     units: range
+    total_units: int  # of all workers
     creator: bytes | None  # None: it came by fork
     path: list[str]
     folder: str | None
@@ -114,7 +116,8 @@ def _created(channel: Channel, setup: Setup, creator: EnvCreator | None) -> Shar
             channel.send((setup.number, "created", count))
 
         report(0)  # the timeout counts from here
-        shard = Shard(creator, len(setup.units), setup.units.start, report)
+        units = setup.units
+        shard = Shard(creator, len(units), units.start, report, setup.total_units)
     except Exception as error:
         channel.send((setup.number, "error", failure_of(error)))
         return None
@@ -148,7 +151,7 @@ class _Loop:
         first, last = binding.first_slot, binding.first_slot + shard.num_slots
         shard.bind(shared.buffers.slots(first, last), shared.flags.progress_word(self._worker))
         self._service = ShardService(shard, shared.returns[first:last], shared.lengths[first:last])
-        self._resets = shared.resets[self._worker]
+        self._resets = memoryview(shared.resets[self._worker])
 
     def _turn(self) -> None:
         """Step the envs, or reset them where the parent has asked for that."""
@@ -162,23 +165,14 @@ class _Loop:
                 report, ended = self._service.reset(seed, before), False
             else:
                 report, ended = self._service.step()
-            message = None if report is None else self._pickled(report)
         except Exception as error:
             flags.finish(worker, RAISED)
             self._channel.send((self._num_turns, "raised", failure_of(error)))
             return
-        flags.finish(worker, (REPORTED if message is not None else 0) | (ENDED if ended else 0))
-        if message is not None:
+        flags.finish(worker, (REPORTED if report is not None else 0) | (ENDED if ended else 0))
+        if report is not None:
             # the parent reads as soon as it has the turn: a long message cannot block both
-            self._channel.send_bytes(message)
-
-    def _pickled(self, report: TurnReport) -> bytes:
-        try:
-            return pickled((self._num_turns, "report", report))
-        except Exception as error:
-            slot = next((slot for slot, info in report.infos.items() if not _can_leave(info)), 0)
-            what = "`info` must be able to leave its worker, but cannot be pickled: "
-            raise self._shard.broken("step", what + error_line(error), slot) from error
+            self._channel.send((self._num_turns, "report", report))
 
     def _answer(self, message: tuple[Any, ...]) -> None:
         number, call, *arguments = message
@@ -189,11 +183,3 @@ class _Loop:
         self._channel.send(reply)
         if call == "close":
             raise SystemExit(0)
-
-
-def _can_leave(info: object) -> bool:
-    try:
-        pickled(info)
-    except Exception:
-        return False
-    return True

@@ -16,9 +16,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pufferlib.errors import EnvError, error_line
 from pufferlib.vectorization.creators import EnvCreator, pickled
-from pufferlib.vectorization.failures import Failure, LostWorkerError, OnLost, rebuilt
+from pufferlib.vectorization.failures import (
+    Failure,
+    LostWorkerError,
+    OnLost,
+    rebuilt,
+    unreadable,
+)
 from pufferlib.vectorization.processes.channel import Channel
 from pufferlib.vectorization.processes.launcher import Launcher
 from pufferlib.vectorization.processes.worker import STACK_SIGNAL, Setup, run_worker
@@ -102,9 +107,9 @@ class WorkerGroup:
         with contextlib.suppress(EOFError):  # `read_news` will raise
             self._launcher.channel.send(("start", worker), (theirs.fileno(),))
         theirs.close()
-        units = self._partition.units[worker]
+        units, total = self._partition.units[worker], self._partition.units[-1].stop
         place = (list(sys.path), _folder(), self._worker_threads)
-        self._send(worker, Setup(number, worker, units, self._creator, *place))
+        self._send(worker, Setup(number, worker, units, total, self._creator, *place))
 
     def bind(self, workers: list[int], message: Callable[[int, int], tuple[Any, Any]]) -> None:
         """Give workers their rows: `message(number, worker)` and descriptors go to each."""
@@ -154,10 +159,7 @@ class WorkerGroup:
         except (EOFError, TimeoutError):
             return None
         except Exception as error:
-            raise EnvError(
-                f"{self._partition.label(worker)} returned an object that cannot be unpickled in "
-                f"this process: {error_line(error)}"
-            ) from error
+            raise unreadable(self._partition.label(worker), error) from error
 
     def _gather(
         self, workers: list[int], call: str, number: int, on_lost: OnLost = None

@@ -318,9 +318,10 @@ void puf_end_agent(const PufSlots* slots, int32_t agent) {
 
 void puf_finish(PufSlots* slots, PufStatus status) {
     const PufBatch* batch = slots->batch;
+    const int32_t* lengths = vec_of(slots)->lengths;  // 0: an agent that joined in this step
     uint8_t* flags = status == PUF_TERMINATED ? batch->terminals : batch->truncations;
     for (int32_t slot = slots->first; slot < slots->first + slots->num_agents; slot++)
-        if (batch->masks[slot] && !batch->terminals[slot]) {
+        if (batch->masks[slot] && !batch->terminals[slot] && lengths[slot] > 0) {
             flags[slot] = 1;
             keep_observation(batch, slot);
         }

@@ -7,7 +7,8 @@
 // the eight cells around it. So apples grow next to apples, and where none is left none comes back.
 //
 // Of each apple a part `share` is divided equally among all agents; the rest belongs to the one
-// that harvested it. The episode ends with the last apple, or after max_steps.
+// that harvested it. A part `reward_growth` of its worth is paid when it grows and not when it is
+// harvested. The episode ends with the last apple, or after max_steps.
 //
 // If apples and gaps were mixed at random, an orchard with a share p of apples would grow
 // sprouts x p x (1 - p) apples a tick, at most sprouts / 4. perf compares the harvest of the second
@@ -32,7 +33,7 @@ typedef struct {
     int32_t harvest, spared;  // apples harvested; of these, in the second half
     float score, perf, stock;
     int32_t width, height, num_agents, sprouts, max_steps;
-    float initial, share;
+    float initial, share, reward_growth;
     int16_t cells[MAX_AGENTS];  // of the agents
     uint8_t board[CELLS];
 } Orchard;
@@ -44,6 +45,8 @@ static const PufField params[] = {
     PUF_PARAM_I32(Orchard, sprouts, 6, 1, 100, "cells drawn for growth in each step"),
     PUF_PARAM_F32(Orchard, initial, 0.5, 0.05, 1, "share of cells with an apple at the start"),
     PUF_PARAM_F32(Orchard, share, 1, 0, 1, "part of each apple that all agents divide"),
+    PUF_PARAM_F32(Orchard, reward_growth, 0.8, 0, 1,
+                  "part of an apple's worth that is paid to all when it grows"),
     PUF_PARAM_I32(Orchard, max_steps, 512, 2, 100000, "steps before the episode is truncated"),
 };
 
@@ -90,7 +93,7 @@ static bool act(Orchard* env, int32_t agent) {
     env->board[to] = AGENT;
     env->cells[agent] = (int16_t)to;
     if (code != APPLE) return false;
-    puf_reward(&env->slots, agent, 1 - env->share);
+    puf_reward(&env->slots, agent, (1 - env->reward_growth) * (1 - env->share));
     return true;
 }
 
@@ -102,7 +105,9 @@ static int32_t count_around(const uint8_t* cell) {
     return count - (*cell == APPLE);
 }
 
-static void grow(Orchard* env) {
+// How many apples grew.
+static int32_t grow(Orchard* env) {
+    const int32_t before = env->apples;
     for (int32_t i = 0; i < env->sprouts; i++) {
         const uint64_t dice = puf_rand_u64(&env->slots.rng);
         const int32_t row = (int32_t)(((dice & 0xFFFFFF) * (uint32_t)env->height) >> 24);
@@ -112,6 +117,7 @@ static void grow(Orchard* env) {
         *cell = APPLE;
         env->apples++;
     }
+    return env->apples - before;
 }
 
 static PufStatus step(Orchard* env) {
@@ -119,14 +125,14 @@ static PufStatus step(Orchard* env) {
     int32_t harvest = 0;
     for (int32_t agent = first; agent < env->num_agents; agent++) harvest += act(env, agent);
     for (int32_t agent = 0; agent < first; agent++) harvest += act(env, agent);
-    const float part = env->share * (float)harvest / (float)env->num_agents;
-    for (int32_t agent = 0; harvest && agent < env->num_agents; agent++)
-        puf_reward(&env->slots, agent, part);
     env->apples -= harvest;
     env->harvest += harvest;
     if (env->slots.tick > env->max_steps / 2) env->spared += harvest;
     const bool empty = !env->apples;
-    grow(env);
+    const float grown = env->reward_growth * (float)grow(env);
+    const float part = (1 - env->reward_growth) * env->share * (float)harvest;
+    for (int32_t agent = 0; agent < env->num_agents; agent++)
+        puf_reward(&env->slots, agent, (grown + part) / (float)env->num_agents);
     if (!empty && env->slots.tick < env->max_steps) return PUF_RUNNING;
     const float par = 0.25f * (float)(env->sprouts * (env->max_steps - env->max_steps / 2));
     env->score = (float)env->harvest;

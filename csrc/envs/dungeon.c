@@ -17,8 +17,9 @@
 //
 // The hero observes six 0/1 planes of the 9 x 9 cells around it (known floor, unknown, trodden,
 // items, stairs, monsters in sight) and flags: health in tenths; up to three potions, scrolls and
-// arrows; sword and armour; monsters above, right, below, left; the way to the stairs, if known,
-// and whether it stands on them; and the kind of the nearest monster in sight.
+// arrows; sword and armour; monsters above, right, below, left; the moves on a shortest known way
+// to the stairs or, until these are known, to floor that borders on the unknown; whether the stairs
+// are known, and whether it stands on them; and the kind of the nearest monster in sight.
 #include "puf_maze.h"
 
 // Flags of a cell.
@@ -366,6 +367,69 @@ static PufStatus step(Dungeon* env) {
     return env->slots.tick < env->max_steps ? PUF_RUNNING : finish(env, PUF_TRUNCATED);
 }
 
+// ---- The way ------------------------------------------------------------------------------------
+
+// The map as one word per row, bit k is column k; a row of walls above and below.
+typedef struct {
+    uint32_t rows[HEIGHT + 2];
+} Map;
+
+// Bit k is the lowest bit of byte k.
+static inline uint32_t gather(uint64_t bytes) {
+    return (uint32_t)((bytes & 0x0101010101010101u) * 0x0102040810204080u >> 56);
+}
+
+// The floor that the hero knows, and all that it does not know.
+static void draw_map(const Dungeon* env, Map* floor, Map* unknown) {
+    memset(floor, 0, sizeof *floor);
+    memset(unknown, 0, sizeof *unknown);
+    for (int32_t row = 0; row < HEIGHT; row++) {
+        const uint8_t* cells = env->board + puf_grid_cell(STRIDE, VISION, row, 0);
+        uint32_t known = 0;
+        for (int32_t col = 0; col < WIDTH; col += 8) {  // the last two columns are beyond the map
+            uint64_t eight;
+            memcpy(&eight, cells + col, sizeof eight);
+            known |= gather(eight >> 1) << col;
+            floor->rows[row + 1] |= gather(eight & eight >> 1) << col;
+        }
+        unknown->rows[row + 1] = ~known & ((1u << WIDTH) - 1);
+    }
+}
+
+static inline uint32_t beside(const Map* map, int32_t row) {
+    const uint32_t here = map->rows[row];
+    return here << 1 | here >> 1 | map->rows[row - 1] | map->rows[row + 1];
+}
+
+// Flags the moves (up, right, down, left) on a shortest known way to the stairs or, until these are
+// known, to floor beside the unknown. The way is found backwards: from its ends to the hero.
+static void find_way(const Dungeon* env, uint8_t out[4]) {
+    Map floor, unknown, reached = {{0}};
+    const int32_t row = row_of(env->cell) + 1, col = col_of(env->cell);
+    memset(out, 0, 4);
+    if (env->cell == env->stairs) return;
+    draw_map(env, &floor, &unknown);
+    if (env->board[env->stairs] & KNOWN)
+        reached.rows[row_of(env->stairs) + 1] = 1u << col_of(env->stairs);
+    else
+        for (int32_t r = 1; r <= HEIGHT; r++) reached.rows[r] = floor.rows[r] & beside(&unknown, r);
+    for (;;) {
+        const uint32_t side = reached.rows[row];
+        out[0] = reached.rows[row - 1] >> col & 1;
+        out[1] = side >> (col + 1) & 1;
+        out[2] = reached.rows[row + 1] >> col & 1;
+        out[3] = side << 1 >> col & 1;
+        if (out[0] | out[1] | out[2] | out[3]) return;
+        Map before = reached;
+        uint32_t changed = 0;
+        for (int32_t r = 1; r <= HEIGHT; r++) {
+            reached.rows[r] |= floor.rows[r] & beside(&before, r);
+            changed |= reached.rows[r] ^ before.rows[r];
+        }
+        if (!changed) return;
+    }
+}
+
 // ---- Observations -------------------------------------------------------------------------------
 
 // `width` flags, the first `count` of them set.
@@ -411,7 +475,7 @@ static void observe(const Dungeon* env) {
         mask[direction] = flags & FLOOR;
     }
     const bool known = env->board[env->stairs] & KNOWN;
-    puf_grid_compass(STRIDE, env->cell, known ? env->stairs : env->cell, out);
+    find_way(env, out);
     out[4] = known;
     out[5] = env->cell == env->stairs;
     out += 6;

@@ -6,11 +6,13 @@
 // changes nothing is masked; taken anyway, it does nothing. The game goes on after 2048.
 //
 // The observation has a row for each cell, from the top left: which power of two its tile is, as
-// one of KINDS flags; the first one means empty. The reward is the worth of the merged tiles as a
-// share of 2048.
+// one of KINDS flags, where the first one means empty; then whether the tile is equal to its right
+// neighbour, and to the one below, and whether it is half or twice as much as these. The reward is
+// the worth of the merged tiles as a share of 2048.
 #include "puf_env.h"
 
 enum { SIDE = 4, CELLS = SIDE * SIDE, MAX_TILE = 17, KINDS = MAX_TILE + 1 };
+enum { EQUAL_RIGHT = KINDS, EQUAL_BELOW, NEAR_RIGHT, NEAR_BELOW, FLAGS };  // of a cell's row
 enum { LEFT, RIGHT, UP, DOWN, NUM_MOVES };
 enum { GOAL = 11 };  // 2^11 is 2048
 
@@ -35,7 +37,7 @@ static const PufField params[] = {
 
 static const PufField metrics[] = {
     PUF_METRIC(Game, score, "sum of all merged tiles"),
-    PUF_METRIC(Game, perf, "exponent of the highest tile / 11, at most 1: 1 is the tile 2048"),
+    PUF_METRIC(Game, perf, "exponent of the highest tile / 11, at most 1: 512 is 0.82, 2048 is 1"),
     PUF_METRIC(Game, reached, "1 if there is a tile of 2048 or more, else 0"),
     PUF_METRIC(Game, highest, "the highest tile"),
 };
@@ -152,8 +154,18 @@ static PufStatus step(Game* env) {
 static void observe(const Game* env) {
     uint8_t* obs = puf_obs_u8(&env->slots, 0);
     uint8_t* mask = puf_action_mask(&env->slots, 0);
-    memset(obs, 0, CELLS * KINDS);
-    for (int32_t i = 0; i < CELLS; i++) obs[i * KINDS + env->tiles[i]] = 1;
+    memset(obs, 0, CELLS * FLAGS);
+    for (int32_t i = 0; i < CELLS; i++, obs += FLAGS) {
+        const int32_t tile = env->tiles[i];
+        const int32_t right = i % SIDE < SIDE - 1 ? env->tiles[i + 1] : 0;
+        const int32_t below = i < CELLS - SIDE ? env->tiles[i + SIDE] : 0;
+        obs[tile] = 1;
+        if (!tile) continue;
+        obs[EQUAL_RIGHT] = right == tile;
+        obs[EQUAL_BELOW] = below == tile;
+        obs[NEAR_RIGHT] = right && (right == tile + 1 || right == tile - 1);
+        obs[NEAR_BELOW] = below && (below == tile + 1 || below == tile - 1);
+    }
     for (int32_t move = 0; move < NUM_MOVES; move++)  // all of them in the last observation
         mask[move] = !env->legal || (env->legal >> move & 1);
 }
@@ -214,7 +226,7 @@ PUF_ENV(g2048, Game, .doc = "slide and merge tiles up to 2048", .group = "boards
         .action_names = "left right up down",
         .layout = {
             .agents = 1,
-            .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {CELLS, KINDS}, .low = 0, .high = 1},
+            .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {CELLS, FLAGS}, .low = 0, .high = 1},
             .actions = PUF_DISCRETE(NUM_MOVES),
             .action_masks = true,
             .width = SIDE * PIXELS + (SIDE + 1) * GAP,

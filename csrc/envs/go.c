@@ -6,6 +6,9 @@
 // once in the same way. So all that decides which moves are legal is on the board; longer cycles
 // end at max_moves. Two passes in a row end the game, and so do max_moves moves. A side's area is
 // its stones and the empty regions that only it touches; white adds komi. Win +1, loss -1, draw 0.
+// Each point of the final margin earns reward_point more, so that a lost game can be better or
+// worse: stones are paid when they are captured, the rest at the end. By default any win is worth
+// more than any loss.
 //
 // An agent observes planes of 49 points, row by row from the top left: own stones +1 and others
 // -1; the same for stones of groups with one liberty, and with two; the point that ko forbids as
@@ -40,7 +43,7 @@ typedef struct {
     int32_t moves;   // passes too
     int32_t last;    // bit of the last stone; -1 after a pass
     PufDuel duel;
-    float margin, komi;
+    float margin, komi, reward_point;
     int32_t max_moves;
 } Go;
 
@@ -48,6 +51,7 @@ static const PufField params[] = {
     PUF_DUEL_PARAMS(Go, 0.1),
     PUF_PARAM_F32(Go, komi, 8.5, 0, 49, "points that white gets for moving second"),
     PUF_PARAM_I32(Go, max_moves, 120, 2, 10000, "moves of both sides before the game is scored"),
+    PUF_PARAM_F32(Go, reward_point, 0.01, 0, 1, "reward for a point of margin at the end"),
 };
 
 static const PufField metrics[] = {
@@ -125,14 +129,15 @@ static Bits find_moves(const Go* env) {
     return legal & ~env->ko;
 }
 
-static void move(Go* env, Bits point) {
+// Returns how many stones the mover gains on the other side.
+static int32_t move(Go* env, Bits point) {
     const int32_t mover = env->duel.mover;
     env->ko = 0;
     env->last = -1;
     env->passes = point ? 0 : env->passes + 1;
     env->moves++;
     env->duel.mover ^= 1;
-    if (!point) return;
+    if (!point) return 0;
     const Bits empty = BOARD & ~(env->stones[0] | env->stones[1]);
     const Bits captured = find_captures(env->stones[mover ^ 1], empty, point);
     env->stones[mover ^ 1] &= ~captured;
@@ -142,12 +147,14 @@ static void move(Go* env, Bits point) {
     if (is_single(captured) && !(beside(point) & env->stones[mover]) &&
         is_single(beside(point) & free))
         env->ko = captured;
+    return captured ? 1 + __builtin_popcountll(captured) : 1;
 }
 
-// Plays a legal point, or passes where `point` is 0.
-static void place(Go* env, Bits point) {
-    move(env, point);
+// Plays a legal point, or passes where `point` is 0. Returns the stones that side 0 gains.
+static int32_t place(Go* env, Bits point) {
+    const int32_t sign = env->duel.mover ? -1 : 1, gained = move(env, point);
     env->legal = find_moves(env);
+    return sign * gained;
 }
 
 // Points of side 0 more than those of side 1, without komi.
@@ -242,12 +249,24 @@ static void reset(Go* env) {
     if (env->black == 1 && !puf_duel_is_self(&env->duel)) place(env, answer(env));
 }
 
+// Stones of side 0 more than those of side 1.
+static int32_t stone_lead(const Go* env) {
+    return __builtin_popcountll(env->stones[0]) - __builtin_popcountll(env->stones[1]);
+}
+
 static PufStatus step(Go* env) {
-    place(env, chosen(env, puf_action(&env->slots, env->duel.mover)));
+    const bool alone = !puf_duel_is_self(&env->duel);
+    int32_t gained = place(env, chosen(env, puf_action(&env->slots, env->duel.mover)));
     PufStatus status = settle(env);
-    if (status != PUF_RUNNING || puf_duel_is_self(&env->duel)) return status;
-    place(env, answer(env));
-    return settle(env);
+    if (status == PUF_RUNNING && alone) {
+        gained += place(env, answer(env));
+        status = settle(env);
+    }
+    float points = (float)gained;
+    if (status != PUF_RUNNING) points += env->margin - (float)stone_lead(env);
+    puf_reward(&env->slots, 0, env->reward_point * points);
+    if (!alone) puf_reward(&env->slots, 1, -env->reward_point * points);
+    return status;
 }
 
 // ---- Observations -------------------------------------------------------------------------------

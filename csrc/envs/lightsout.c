@@ -5,8 +5,8 @@
 // a solution; at least one light is on. Par is the least number of presses that solves the board:
 // the known solution, or that solution combined with a pattern of presses that changes nothing. The
 // observation has a number for each cell, row by row: 1 for a light that is on, else 0. A press
-// that comes nearer to the solution earns 1 / par, one that leads away costs as much; the last one
-// earns 1 more. Episodes are truncated at max_steps.
+// that comes nearer to the solution earns 0.1, one that leads away costs as much; the last one
+// earns 0.1 more. Episodes are truncated at max_steps.
 #include "puf_env.h"
 
 enum { MAX_SIDE = 8, MAX_CELLS = MAX_SIDE * MAX_SIDE };
@@ -94,13 +94,13 @@ static PufStatus step(Board* env) {
     env->solution ^= (Bits)1 << env->last;
     env->lights = toggled(env, env->solution);
     env->remaining = distance(env);
-    puf_reward(&env->slots, 0, (float)(before - env->remaining) / (float)env->par);
     const bool solved = !env->lights;
+    // The same for long and short solutions: else what is learned is mostly the short ones.
+    puf_reward(&env->slots, 0, 0.1f * (float)(before - env->remaining + solved));
     if (!solved && env->slots.tick < env->max_steps) return PUF_RUNNING;
     env->score = solved;
     env->perf = solved ? (float)env->par / (float)env->slots.tick : 0;
     env->over_par = (float)(env->slots.tick - env->par);
-    if (solved) puf_reward(&env->slots, 0, 1);
     return solved ? PUF_TERMINATED : PUF_TRUNCATED;
 }
 

@@ -5,12 +5,15 @@
 // a mine ends the episode, and so does the last safe cell. Open cells are masked; a click on one
 // does nothing. Episodes are truncated at max_steps.
 //
-// The observation has a row for each cell, row by row: one of KINDS flags; the first one means
-// closed, the others are the number that the cell shows. The cells of a board earn 1 in all, and
-// the last one earns 1 more; a mine costs 1.
+// The observation has a row for each cell, row by row: one of KINDS flags. The first one means
+// closed. The second one means closed and certainly a mine, since a number beside it has just as
+// many closed neighbours: a flag as a player would set it. The others are the number that the cell
+// shows, less the flags around it. The cells of a board earn 1 in all, and the last one earns 1
+// more; a mine costs 1.
 #include "puf_env.h"
 
-enum { MAX_SIDE = 16, MAX_CELLS = MAX_SIDE * MAX_SIDE, MINE = 9, KINDS = 10 };
+enum { MAX_SIDE = 16, MAX_CELLS = MAX_SIDE * MAX_SIDE, MINE = 9 };
+enum { CLOSED, FLAGGED, NUMBER, KINDS = NUMBER + 9 };
 
 typedef struct {
     PufSlots slots;
@@ -126,15 +129,44 @@ static PufStatus step(Field* env) {
 
 // ---- Observations -------------------------------------------------------------------------------
 
+// Marks of cells on a board with an empty border, so that every cell has eight neighbours.
+enum { STRIDE = MAX_SIDE + 2 };
+
+static inline int32_t count_around(const uint8_t* at) {
+    return at[-STRIDE - 1] + at[-STRIDE] + at[-STRIDE + 1] + at[-1] + at[1] + at[STRIDE - 1] +
+           at[STRIDE] + at[STRIDE + 1];
+}
+
+// Flags what is closed around a cell.
+static inline void flag_around(uint8_t* flags, const uint8_t* closed) {
+    for (int32_t row = -STRIDE; row <= STRIDE; row += STRIDE)
+        for (int32_t col = -1; col <= 1; col++) flags[row + col] = closed[row + col];
+}
+
 static void observe(const Field* env) {
     uint8_t* obs = puf_obs_u8(&env->slots, 0);
     uint8_t* mask = puf_action_mask(&env->slots, 0);
-    const int32_t cells = num_cells(env);
-    memset(obs, 0, (size_t)(cells * KINDS));
-    for (int32_t i = 0; i < cells; i++) {
-        obs[i * KINDS + (env->open[i] ? 1 + env->numbers[i] : 0)] = 1;
-        mask[i] = !env->open[i];
-    }
+    uint8_t closed[STRIDE * STRIDE] = {0}, flags[STRIDE * STRIDE] = {0};
+    const int32_t width = env->width, height = env->height;
+    for (int32_t row = 0, i = 0; row < height; row++)
+        for (int32_t col = 0; col < width; col++, i++)
+            closed[(row + 1) * STRIDE + col + 1] = mask[i] = !env->open[i];
+    for (int32_t row = 0, i = 0; row < height; row++)
+        for (int32_t col = 0; col < width; col++, i++) {
+            const int32_t at = (row + 1) * STRIDE + col + 1;
+            if (env->open[i] && env->numbers[i] && count_around(closed + at) == env->numbers[i])
+                flag_around(flags + at, closed + at);
+        }
+    memset(obs, 0, (size_t)(width * height * KINDS));
+    for (int32_t row = 0, i = 0; row < height; row++)
+        for (int32_t col = 0; col < width; col++, i++, obs += KINDS) {
+            const int32_t at = (row + 1) * STRIDE + col + 1;
+            if (closed[at])
+                obs[CLOSED + flags[at]] = 1;
+            else
+                obs[NUMBER + env->numbers[i] - (env->numbers[i] ? count_around(flags + at) : 0)] =
+                    1;
+        }
 }
 
 // ---- Picture ------------------------------------------------------------------------------------

@@ -3,16 +3,24 @@
 // Levels are 10 x 10 cells with a rim of walls. Each is made backwards: from the solved board,
 // random boxes are pulled away from their targets by a player who can walk to them. Every pull is a
 // push in reverse, so each level is solvable with the pulls that made it. An episode ends when all
-// boxes are on targets, and is truncated at max_steps.
+// boxes are on targets, or when a box is where no pushes lead to any target, as in most corners; it
+// is truncated at max_steps.
 //
-// The observation has four planes of the 8 x 8 cells inside the rim, row by row: walls, boxes,
-// targets, player. The actions are stay, up, right, down, left. A push that brings a box onto a
-// target earns 1 / boxes, one that takes it off costs as much; a push that brings a box nearer to
-// the nearest target earns 0.1 for each step, one that takes it away costs as much; the solution
-// earns 1 and every step costs 0.01.
+// The observation has four planes of 9 x 9 cells: walls, boxes beside targets, boxes on targets,
+// free targets. They show the 8 x 8 cells inside the rim and one line of the rim below and to the
+// right of them, rolled around so that the player is always in the middle. The actions are stay,
+// up, right, down, left.
+//
+// The solution earns 1 and every step costs 0.01. Progress is rewarded as the change of a
+// potential, which hardly changes which play is best: 0.5 / boxes for each box on a target,
+// less 0.1 for each push that the other boxes need to the nearest free target as if they were alone
+// (STUCK of them if there is no way), less 0.03 for each step that the player needs to the next
+// such push.
 #include "puf_bits.h"
 
-enum { SIDE = 8, CELLS = SIDE * SIDE, RIM = SIDE + 2, MAX_BOXES = 6, NUM_PLANES = 4 };
+enum { SIDE = 8, CELLS = SIDE * SIDE, RIM = SIDE + 2, MAX_BOXES = 6 };
+enum { VIEW = SIDE + 1, VIEW_CELLS = VIEW * VIEW, NUM_PLANES = 4 };
+enum { STUCK = 10 };  // pushes, and steps, where there is no way
 enum { STAY, UP, RIGHT, DOWN, LEFT, NUM_ACTIONS };
 
 typedef uint64_t Bits;  // row r, column c inside the rim is bit 8 * r + c
@@ -21,9 +29,11 @@ static const Bits FIRST_COL = 0x0101010101010101u;
 typedef struct {
     PufSlots slots;
     Bits walls, boxes, targets;
+    Bits live;       // cells from which an only box can be pushed onto a target
     int32_t player;  // cell
     int32_t facing;  // action that turned it
     int32_t pushes;
+    float potential;
     float score, perf, on_target;
     int32_t num_boxes, pulls, max_steps;
     float wall_density;
@@ -62,6 +72,10 @@ static inline Bits shifted(Bits cells, int32_t direction) {
     }
 }
 
+static inline int32_t opposite(int32_t direction) {
+    return direction <= RIGHT ? direction + 2 : direction - 2;
+}
+
 // All cells that can be reached from `from` over `open` cells.
 static inline Bits reachable(Bits from, Bits open) {
     for (Bits last = 0; from != last;) {
@@ -94,7 +108,7 @@ static bool pull(Sokoban* env, Bits* area) {
     Bits choices[NUM_ACTIONS] = {0}, any = 0;
     for (int32_t direction = UP; direction <= LEFT; direction++) {
         // Boxes whose next cell in this direction is in reach, with a free cell behind it.
-        const int32_t back = direction <= RIGHT ? direction + 2 : direction - 2;
+        const int32_t back = opposite(direction);
         const Bits stands = *area & shifted(floor, back);
         choices[direction] = env->boxes & shifted(stands, back);
         any |= choices[direction];
@@ -125,16 +139,66 @@ static void make_level(Sokoban* env) {
 
 // ---- Rules --------------------------------------------------------------------------------------
 
-// Steps from a cell to the nearest target, without regard to walls.
-static int32_t distance(const Sokoban* env, int32_t cell) {
-    int32_t least = 2 * SIDE;
-    for (Bits left = env->targets; left; left &= left - 1) {
-        const int32_t target = __builtin_ctzll(left);
-        const int32_t rows = cell / SIDE - target / SIDE, cols = cell % SIDE - target % SIDE;
-        const int32_t steps = (rows < 0 ? -rows : rows) + (cols < 0 ? -cols : cols);
-        least = steps < least ? steps : least;
+// Cells from which one push in a direction leads into `cells`, on a board without other boxes.
+static inline Bits pushed_from(const Sokoban* env, Bits cells, int32_t direction) {
+    const Bits floor = ~env->walls;
+    return shifted(cells, opposite(direction)) & floor & shifted(floor, direction);
+}
+
+static Bits find_live(const Sokoban* env) {
+    Bits live = env->targets;
+    for (Bits last = 0; live != last;) {
+        last = live;
+        for (int32_t direction = UP; direction <= LEFT; direction++)
+            live |= pushed_from(env, live, direction);
     }
-    return least;
+    return live;
+}
+
+// Adds up the pushes that bring each box onto the nearest free target, as if it were alone and the
+// player everywhere. `stands` are the cells from which the player makes the first of these pushes.
+static int32_t count_pushes(const Sokoban* env, Bits* stands) {
+    const Bits open = ~(env->walls | env->boxes);
+    Bits near = env->targets & ~env->boxes, left = env->boxes & ~env->targets;
+    int32_t pushes = 0;
+    *stands = 0;
+    while (left) {
+        Bits next = near;
+        for (int32_t direction = UP; direction <= LEFT; direction++) {
+            const int32_t back = opposite(direction);
+            const Bits pushed = pushed_from(env, near, direction);
+            const Bits first = pushed & left & shifted(open, direction) & shifted(open, back);
+            *stands |= shifted(first, back);
+            next |= pushed;
+        }
+        if (next == near) return pushes + STUCK * __builtin_popcountll(left);
+        pushes += __builtin_popcountll(left);  // one more push for each that has not arrived
+        left &= ~next;
+        near = next;
+    }
+    return pushes;
+}
+
+// Steps of the player to the nearest of `goals`.
+static int32_t count_steps(const Sokoban* env, Bits goals) {
+    const Bits open = ~(env->walls | env->boxes);
+    Bits reached = bit(env->player);
+    for (int32_t steps = 0; steps < STUCK; steps++) {
+        if (reached & goals) return steps;
+        const Bits next = open & (shifted(reached, UP) | shifted(reached, DOWN) |
+                                  shifted(reached, LEFT) | shifted(reached, RIGHT));
+        if (!(next & ~reached)) break;
+        reached |= next;
+    }
+    return STUCK;
+}
+
+static float find_potential(const Sokoban* env) {
+    Bits stands;
+    const float home = 0.5f * (float)__builtin_popcountll(env->boxes & env->targets);
+    if (env->boxes == env->targets) return home / (float)env->num_boxes;
+    const int32_t pushes = count_pushes(env, &stands), steps = count_steps(env, stands);
+    return home / (float)env->num_boxes - 0.1f * (float)pushes - 0.03f * (float)steps;
 }
 
 static void reset(Sokoban* env) {
@@ -142,6 +206,8 @@ static void reset(Sokoban* env) {
     while (env->boxes == env->targets);
     env->facing = DOWN;
     env->pushes = 0;
+    env->live = find_live(env);
+    env->potential = find_potential(env);
 }
 
 // Moves the player and the box in its way; whether a box has moved.
@@ -160,33 +226,42 @@ static bool walk(Sokoban* env, int32_t direction) {
 
 static PufStatus step(Sokoban* env) {
     const int32_t direction = puf_action(&env->slots, 0);
-    const Bits before = env->boxes;
-    float reward = -0.01f;
-    if (direction != STAY && walk(env, direction)) {
-        const Bits from = before & ~env->boxes, to = env->boxes & ~before;
-        const int32_t nearer =
-            distance(env, __builtin_ctzll(from)) - distance(env, __builtin_ctzll(to));
-        const int32_t gained = !!(to & env->targets) - !!(from & env->targets);
-        reward += 0.1f * (float)nearer + (float)gained / (float)env->num_boxes;
-        env->pushes++;
-    }
-    const bool solved = env->boxes == env->targets;
+    const float before = env->potential;
+    if (direction != STAY) env->pushes += walk(env, direction);
+    env->potential = find_potential(env);
+    const float reward = env->potential - before - 0.01f;
+    const bool solved = env->boxes == env->targets, lost = env->boxes & ~env->live;
     puf_reward(&env->slots, 0, reward + (solved ? 1 : 0));
-    if (!solved && env->slots.tick < env->max_steps) return PUF_RUNNING;
+    if (!solved && !lost && env->slots.tick < env->max_steps) return PUF_RUNNING;
     env->score = env->perf = solved;
     env->on_target = (float)__builtin_popcountll(env->boxes & env->targets) / (float)env->num_boxes;
-    return solved ? PUF_TERMINATED : PUF_TRUNCATED;
+    return solved || lost ? PUF_TERMINATED : PUF_TRUNCATED;
 }
 
 // ---- Observations -------------------------------------------------------------------------------
 
+// One plane: row by row from `first_row` and `first_col` on, wrapped around.
+static uint8_t* roll(uint8_t* out, Bits cells, bool rim, int32_t first_row, int32_t first_col) {
+    const uint32_t edge = rim ? 1u << SIDE : 0, full = rim ? (1u << VIEW) - 1 : 0;
+    for (int32_t i = 0; i < VIEW; i++, out += VIEW) {
+        const int32_t row = first_row + i < VIEW ? first_row + i : first_row + i - VIEW;
+        const uint32_t line = row == SIDE ? full : ((uint32_t)(cells >> SIDE * row) & 255) | edge;
+        const uint32_t rolled = line >> first_col | line << (VIEW - first_col);
+        puf_bits_to_bytes(out, rolled & 255, 8);
+        out[8] = rolled >> 8 & 1;
+    }
+    return out;
+}
+
 static void observe(const Sokoban* env) {
     uint8_t* obs = puf_obs_u8(&env->slots, 0);
-    puf_bits_to_bytes(obs, env->walls, CELLS);
-    puf_bits_to_bytes(obs + CELLS, env->boxes, CELLS);
-    puf_bits_to_bytes(obs + 2 * CELLS, env->targets, CELLS);
-    memset(obs + 3 * CELLS, 0, CELLS);
-    obs[3 * CELLS + env->player] = 1;
+    // The player's row and column become number 4 of 0..8.
+    const int32_t row = (env->player / SIDE + VIEW - 4) % VIEW;
+    const int32_t col = (env->player % SIDE + VIEW - 4) % VIEW;
+    obs = roll(obs, env->walls, true, row, col);
+    obs = roll(obs, env->boxes & ~env->targets, false, row, col);
+    obs = roll(obs, env->boxes & env->targets, false, row, col);
+    roll(obs, env->targets & ~env->boxes, false, row, col);
 }
 
 // ---- Picture ------------------------------------------------------------------------------------
@@ -254,17 +329,18 @@ static bool valid(const Sokoban* env) {
     return !(env->walls & (env->boxes | env->targets)) &&
            __builtin_popcountll(env->boxes) == env->num_boxes &&
            __builtin_popcountll(env->targets) == env->num_boxes && env->boxes != env->targets &&
-           env->player >= 0 && env->player < CELLS &&
-           !((env->walls | env->boxes) & bit(env->player)) && env->facing >= UP &&
-           env->facing <= LEFT && env->pushes >= 0 && env->pushes <= env->slots.tick &&
-           env->slots.tick < env->max_steps;
+           env->live == find_live(env) && !(env->boxes & ~env->live) && env->player >= 0 &&
+           env->player < CELLS && !((env->walls | env->boxes) & bit(env->player)) &&
+           env->facing >= UP && env->facing <= LEFT && env->potential == find_potential(env) &&
+           env->pushes >= 0 && env->pushes <= env->slots.tick && env->slots.tick < env->max_steps;
 }
 
-PUF_ENV(sokoban, Sokoban, .doc = "push all boxes onto targets", .group = "boards",
-        .action_names = "stay up right down left",
-        .layout = {
-            .agents = 1,
-            .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {NUM_PLANES, CELLS}, .low = 0, .high = 1},
-            .actions = PUF_DISCRETE(NUM_ACTIONS),
-            .width = RIM * PIXELS,
-            .height = RIM * PIXELS + HEADER});
+PUF_ENV(
+    sokoban, Sokoban, .doc = "push all boxes onto targets", .group = "boards",
+    .action_names = "stay up right down left",
+    .layout = {
+        .agents = 1,
+        .obs = {.dtype = PUF_U8, .ndim = 2, .shape = {NUM_PLANES, VIEW_CELLS}, .low = 0, .high = 1},
+        .actions = PUF_DISCRETE(NUM_ACTIONS),
+        .width = RIM * PIXELS,
+        .height = RIM * PIXELS + HEADER});

@@ -1,26 +1,31 @@
-// tower - defend a winding path: build and upgrade towers, stop every wave.
+// tower - defend a winding path: build and upgrade towers against the waves that are announced.
 //
-// Enemies walk along a path of 40 cells; the agent builds on 12 sites beside it. One tick:
+// Enemies walk along a path of 40 cells; the agent builds on 12 sites beside it. A step is one
+// action and `frameskip` ticks:
 // 1. Action 0 waits. Action 1 + 4 * site + k builds a tower of kind k (0 arrow, 1 cannon, 2 frost)
 //    on a free site, or, for k = 3, raises the level of the tower there, up to 3. What is not
 //    possible or not affordable is masked and does nothing.
 // 2. A wave sends one enemy every 3 ticks; the next wave begins 30 ticks after the last of them.
-//    Wave w has 6 + 2 w enemies, whose strength grows by a quarter from wave to wave, give or take
-//    a fifth. One in three is a runner (fast and weak); from the third wave on one in five is a
-//    tank (slow, and three times as strong).
-// 3. Enemies walk; a chilled one half as fast. One that arrives costs a life, a tank three. Without
-//    lives the game is lost.
+//    Wave w has 6 + 2 w enemies, whose strength grows by `growth` from wave to wave, give or take a
+//    fifth. Each wave has a theme, which is announced one wave ahead: two of three enemies are of
+//    that kind, the others walkers. Runners are fast and weak; tanks are slow and strong, and their
+//    armour takes 14 off every arrow; flyers cross the map in a straight line. The first two waves
+//    are walkers, the themes of the others are random. Every fifth wave ends with a boss.
+// 3. Enemies move; a chilled one half as fast. One that arrives costs a life, a tank three, a boss
+//    five. Without lives the game is lost.
 // 4. Every tower that is ready shoots the foremost enemy in its range: arrows hit one, cannon balls
-//    all within 1.2 cells of it, frost chills for 5 ticks. A kill earns gold.
+//    all on the ground within 1.4 cells of it, frost chills for 5 ticks. Cannons cannot aim at
+//    flyers. A kill earns gold.
 // The game is won when no enemy of the last wave is left.
 //
-// Observed: gold, lives, wave, ticks until the next enemy; kind and level of the tower on each
-// site; number and strength of the enemies on each of 13 parts of the path.
+// Observed: gold, lives, wave, ticks until the next enemy, enemies sent; the themes of this wave
+// and the next; kind and level of the tower on each site; number and strength of the enemies on
+// each of 13 parts of the path, and strength of the flyers on each of 13 parts of their way.
 #include "puf_env.h"
 
 enum { COLS = 14, ROWS = 9, NUM_SITES = 12, PATH = 40, MAX_ENEMIES = 48 };
 enum { NO_TOWER, ARROW, CANNON, FROST, NUM_KINDS };
-enum { WALKER, RUNNER, TANK, NUM_FOES };
+enum { WALKER, RUNNER, TANK, FLYER, NUM_THEMES, BOSS = NUM_THEMES, NUM_FOES };
 enum {
     UPGRADE = 3,  // of the 4 actions of a site
     NUM_ACTIONS = 1 + 4 * NUM_SITES,
@@ -32,20 +37,23 @@ enum {
     MAX_WAVES = 20,
     NUM_PARTS = 13,
     PART = 3,  // cells of the path
-    NUM_FEATURES = 5 + 4 * NUM_SITES + 2 * NUM_PARTS,
+    BOSS_WAVES = 5,
+    NUM_FEATURES = 5 + 2 * NUM_THEMES + 4 * NUM_SITES + 3 * NUM_PARTS,
 };
 
 static const uint8_t site_x[NUM_SITES] = {2, 5, 8, 10, 4, 7, 4, 7, 10, 5, 8, 11};
 static const uint8_t site_y[NUM_SITES] = {2, 2, 2, 2, 3, 3, 5, 5, 5, 6, 6, 6};
 static const int32_t costs[NUM_KINDS] = {0, 50, 90, 60};
 static const int32_t cooldowns[NUM_KINDS] = {0, 2, 5, 3};
-static const float damages[NUM_KINDS] = {0, 10, 16, 4};
+static const float damages[NUM_KINDS] = {0, 10, 20, 4};
 static const float ranges[NUM_KINDS] = {0, 2.6f, 2.3f, 2.3f};
 static const float level_damage[MAX_LEVEL + 1] = {0, 1, 1.8f, 3};
-static const float LEVEL_RANGE = 0.3f, BLAST = 1.2f;
+static const float LEVEL_RANGE = 0.3f, BLAST = 1.4f, ARMOUR = 14;
 static const float SPREAD = 0.2f;  // of the strength of enemies of the same kind
-static const float speeds[NUM_FOES] = {0.28f, 0.4f, 0.18f}, toughness[NUM_FOES] = {1, 0.6f, 3};
-static const int32_t damage_to_lives[NUM_FOES] = {1, 1, 3};
+// Cells of the path in a tick. Flyers are as far on their way, a third as long, as on the path.
+static const float speeds[NUM_FOES] = {0.28f, 0.4f, 0.18f, 0.4f, 0.15f};
+static const float toughness[NUM_FOES] = {1, 0.6f, 3, 0.7f, 10};
+static const int32_t damage_to_lives[NUM_FOES] = {1, 1, 3, 1, 5}, bounties[] = {5, 5, 15, 5, 50};
 
 typedef struct {
     int32_t kind, level, cooldown;
@@ -59,19 +67,22 @@ typedef struct {
     float place[MAX_ENEMIES];  // cells walked
     float health[MAX_ENEMIES];
     uint8_t kind[MAX_ENEMIES], chilled[MAX_ENEMIES];
+    uint8_t themes[MAX_WAVES];
     int32_t num_enemies, wave, spawned, timer;  // timer: ticks until the next enemy
     int32_t gold, lives_left, killed;
     float score, perf, waves_cleared;
-    int32_t waves, lives, start_gold, max_steps;
-    float strength;
+    int32_t waves, lives, start_gold, frameskip, max_steps;
+    float strength, growth;
 } Defence;
 
 static const PufField params[] = {
     PUF_PARAM_I32(Defence, waves, 10, 1, MAX_WAVES, "waves to stop"),
     PUF_PARAM_I32(Defence, lives, 10, 1, 1000, "lives"),
     PUF_PARAM_I32(Defence, start_gold, 120, 0, MAX_GOLD, "gold at the start"),
-    PUF_PARAM_F32(Defence, strength, 20, 1, 1000, "strength of a walker of the first wave"),
-    PUF_PARAM_I32(Defence, max_steps, 2000, 1, 1000000, "steps before the episode is truncated"),
+    PUF_PARAM_F32(Defence, strength, 25, 1, 1000, "strength of a walker of the first wave"),
+    PUF_PARAM_F32(Defence, growth, 1.3, 1, 2, "factor of the strength from wave to wave"),
+    PUF_PARAM_I32(Defence, frameskip, 3, 1, 30, "ticks per step"),
+    PUF_PARAM_I32(Defence, max_steps, 800, 1, 1000000, "steps before the episode is truncated"),
 };
 
 static const PufField metrics[] = {
@@ -103,6 +114,17 @@ static inline float y_at(float place) {
 }
 static const float END = PATH - 1;  // the last cell
 
+typedef struct {
+    float x[MAX_ENEMIES], y[MAX_ENEMIES];
+} Places;
+
+static inline void find_place(const Defence* env, int32_t i, float* x, float* y) {
+    const float place = env->place[i], part = place * (1 / END);
+    const bool flies = env->kind[i] == FLYER;
+    *x = flies ? part * (COLS - 1) : x_at(place);
+    *y = flies ? (float)path_y[0] + part * (float)(path_y[PATH - 1] - path_y[0]) : y_at(place);
+}
+
 // ---- Rules --------------------------------------------------------------------------------------
 
 static int32_t wave_size(int32_t wave) { return 6 + 2 * wave; }
@@ -113,19 +135,23 @@ static int32_t all_enemies(const Defence* env) {
 
 static float strength_of(const Defence* env, int32_t wave, int32_t kind) {
     float strength = env->strength * toughness[kind];
-    for (int32_t i = 0; i < wave; i++) strength *= 1.25f;
+    for (int32_t i = 0; i < wave; i++) strength *= env->growth;
     return strength;
 }
 
 static int32_t draw_foe(Defence* env) {
     PufRng* rng = &env->slots.rng;
-    if (env->wave >= 2 && puf_rand_int(rng, 5) == 0) return TANK;
-    return puf_rand_int(rng, 3) == 0 ? RUNNER : WALKER;
+    const bool is_last = env->spawned == wave_size(env->wave) - 1;
+    if (is_last && (env->wave + 1) % BOSS_WAVES == 0) return BOSS;
+    return puf_rand_int(rng, 3) == 0 ? WALKER : env->themes[env->wave];
 }
 
 static void reset(Defence* env) {
     memset(env->towers, 0, sizeof env->towers);
     env->num_enemies = env->wave = env->spawned = env->killed = 0;
+    for (int32_t wave = 0; wave < MAX_WAVES; wave++)
+        env->themes[wave] =
+            (uint8_t)(wave < 2 ? WALKER : puf_rand_int(&env->slots.rng, NUM_THEMES));
     env->timer = PAUSE;
     env->gold = env->start_gold;
     env->lives_left = env->lives;
@@ -189,41 +215,47 @@ static void walk(Defence* env) {
     }
 }
 
-static void hurt(Defence* env, int32_t i, float damage, bool chills) {
-    env->health[i] -= damage;
-    if (chills) env->chilled[i] = CHILL;
+static void hurt(Defence* env, int32_t i, int32_t tower, float damage) {
+    const bool armoured = env->kind[i] == TANK && tower != CANNON;
+    env->health[i] -= armoured ? fmaxf(damage - ARMOUR, 1) : damage;
+    if (tower == FROST) env->chilled[i] = CHILL;
 }
 
-static void shoot(Defence* env, int32_t site) {
+static bool can_hit(const Defence* env, int32_t tower, int32_t i) {
+    return env->health[i] > 0 && (tower != CANNON || env->kind[i] != FLYER);
+}
+
+static inline bool is_near(const Places* places, int32_t i, float x, float y, float reach) {
+    const float dx = places->x[i] - x, dy = places->y[i] - y;
+    return dx * dx + dy * dy <= reach * reach;
+}
+
+static void shoot(Defence* env, int32_t site, const Places* places) {
     Tower* tower = &env->towers[site];
-    const float x = site_x[site], y = site_y[site];
     const float range = ranges[tower->kind] + LEVEL_RANGE * (float)(tower->level - 1);
     int32_t target = -1;
-    for (int32_t i = 0; i < env->num_enemies; i++) {
-        if (env->health[i] <= 0 || (target >= 0 && env->place[i] <= env->place[target])) continue;
-        const float dx = x_at(env->place[i]) - x, dy = y_at(env->place[i]) - y;
-        if (dx * dx + dy * dy <= range * range) target = i;
-    }
+    for (int32_t i = 0; i < env->num_enemies; i++)
+        if ((target < 0 || env->place[i] > env->place[target]) && can_hit(env, tower->kind, i) &&
+            is_near(places, i, site_x[site], site_y[site], range))
+            target = i;
     if (target < 0) return;
     const float damage = damages[tower->kind] * level_damage[tower->level];
     tower->cooldown = cooldowns[tower->kind];
-    tower->aim_x = x_at(env->place[target]);
-    tower->aim_y = y_at(env->place[target]);
+    tower->aim_x = places->x[target];
+    tower->aim_y = places->y[target];
     if (tower->kind != CANNON) {
-        hurt(env, target, damage, tower->kind == FROST);
+        hurt(env, target, tower->kind, damage);
         return;
     }
-    for (int32_t i = 0; i < env->num_enemies; i++) {
-        const float dx = x_at(env->place[i]) - tower->aim_x;
-        const float dy = y_at(env->place[i]) - tower->aim_y;
-        if (dx * dx + dy * dy <= BLAST * BLAST) hurt(env, i, damage, false);
-    }
+    for (int32_t i = 0; i < env->num_enemies; i++)
+        if (can_hit(env, CANNON, i) && is_near(places, i, tower->aim_x, tower->aim_y, BLAST))
+            hurt(env, i, CANNON, damage);
 }
 
 static void collect(Defence* env) {
     for (int32_t i = env->num_enemies - 1; i >= 0; i--) {
         if (env->health[i] > 0) continue;
-        const int32_t bounty = (env->kind[i] == TANK ? 15 : 5) + env->wave / 2;
+        const int32_t bounty = bounties[env->kind[i]] + env->wave / 2;
         env->gold = min_int(env->gold + bounty, MAX_GOLD);
         env->killed++;
         puf_reward(&env->slots, 0, 0.1f);
@@ -231,22 +263,30 @@ static void collect(Defence* env) {
     }
 }
 
-static PufStatus step(Defence* env) {
-    build(env, puf_action(&env->slots, 0));
+// One tick; whether the game goes on.
+static bool tick(Defence* env) {
     spawn(env);
     walk(env);
+    Places places;
+    for (int32_t i = 0; i < env->num_enemies; i++) find_place(env, i, &places.x[i], &places.y[i]);
     for (int32_t site = 0; site < NUM_SITES; site++) {
         Tower* tower = &env->towers[site];
         if (tower->cooldown) tower->cooldown--;
-        if (tower->kind != NO_TOWER && !tower->cooldown) shoot(env, site);
+        if (tower->kind != NO_TOWER && !tower->cooldown) shoot(env, site, &places);
     }
     collect(env);
+    return env->lives_left > 0 && (env->wave < env->waves || env->num_enemies > 0);
+}
+
+static PufStatus step(Defence* env) {
+    bool goes_on = true;
+    build(env, puf_action(&env->slots, 0));
+    for (int32_t i = 0; i < env->frameskip && goes_on; i++) goes_on = tick(env);
     env->score = (float)env->killed;
     env->perf = fminf(env->score / (float)all_enemies(env), 1);
     env->waves_cleared = (float)(env->wave - (env->num_enemies > 0 && env->wave > 0));
-    if (env->lives_left <= 0) return PUF_TERMINATED;
-    if (env->wave >= env->waves && env->num_enemies == 0) {
-        puf_reward(&env->slots, 0, 2);
+    if (!goes_on) {
+        if (env->lives_left > 0) puf_reward(&env->slots, 0, 2);
         return PUF_TERMINATED;
     }
     return env->slots.tick >= env->max_steps ? PUF_TRUNCATED : PUF_RUNNING;
@@ -264,6 +304,10 @@ static void observe(const Defence* env) {
     obs[3] = (float)env->timer * (1.0f / PAUSE);
     obs[4] = (float)env->spawned * (1.0f / 64);
     obs += 5;
+    memset(obs, 0, 2 * NUM_THEMES * sizeof(float));
+    for (int32_t k = 0; k < 2 && env->wave + k < env->waves; k++)
+        obs[k * NUM_THEMES + env->themes[env->wave + k]] = 1;
+    obs += 2 * NUM_THEMES;
     mask[0] = 1;
     for (int32_t site = 0; site < NUM_SITES; site++, obs += 4) {
         const Tower* tower = &env->towers[site];
@@ -274,9 +318,13 @@ static void observe(const Defence* env) {
             mask[1 + 4 * site + k] = cost >= 0 && cost <= env->gold;
         }
     }
-    memset(obs, 0, 2 * NUM_PARTS * sizeof(float));
+    memset(obs, 0, 3 * NUM_PARTS * sizeof(float));
     for (int32_t i = 0; i < env->num_enemies; i++) {
-        float* part = obs + 2 * ((int32_t)env->place[i] / PART);
+        float* part = obs + 3 * ((int32_t)env->place[i] / PART);
+        if (env->kind[i] == FLYER) {
+            part[2] = fminf(part[2] + env->health[i] * usual, 1);
+            continue;
+        }
         part[0] = fminf(part[0] + 0.125f, 1);
         part[1] = fminf(part[1] + env->health[i] * usual, 1);
     }
@@ -314,9 +362,35 @@ static void draw_tower(const Defence* env, PufCanvas* canvas, int32_t site) {
         puf_line(canvas, x, y, aim_x, aim_y, 2, tower->kind == FROST ? PUF_WHITE : PUF_YELLOW);
 }
 
+static void draw_foe_at(const Defence* env, PufCanvas* canvas, int32_t i) {
+    static const uint32_t colors[NUM_FOES] = {PUF_RED, PUF_PINK, PUF_PURPLE, PUF_YELLOW, 0x8C1C2B};
+    static const float radii[NUM_FOES] = {9, 7, 13, 8, 18};
+    const int32_t kind = env->kind[i];
+    const float radius = radii[kind];
+    const float full = strength_of(env, min_int(env->wave, env->waves - 1), kind);
+    float x, y;
+    find_place(env, i, &x, &y);
+    x = (x + 0.5f) * CELL;
+    y = HEADER + (y + 0.5f) * CELL;
+    if (kind == FLYER) {  // its shadow, then the wings
+        puf_circle(canvas, x + 6, y + 14, 6, 0x4C8A45);
+        puf_polygon(canvas, (float[]){x, y - 5, x - 20, y - 10, x - 4, y + 6}, 3, PUF_PAPER);
+        puf_polygon(canvas, (float[]){x, y - 5, x + 20, y - 10, x + 4, y + 6}, 3, PUF_PAPER);
+    }
+    puf_circle(canvas, x, y, radius + 2, PUF_INK);
+    puf_circle(canvas, x, y, radius, env->chilled[i] ? PUF_BLUE : colors[kind]);
+    if (kind == TANK) puf_ring(canvas, x, y, radius - 3, 3, PUF_GREY);
+    for (int32_t k = -1; kind == BOSS && k <= 1; k++) {  // its crown
+        const float left = x + 9 * (float)k;
+        puf_polygon(canvas, (float[]){left - 5, y - 10, left + 5, y - 10, left, y - 22}, 3,
+                    PUF_YELLOW);
+    }
+    puf_rect(canvas, x - 10, y - radius - 8, 20, 4, PUF_INK);
+    puf_rect(canvas, x - 10, y - radius - 8, 20 * fminf(env->health[i] / full, 1), 4, PUF_GREEN);
+}
+
 static void render(const Defence* env, PufCanvas* canvas) {
-    static const uint32_t colors[NUM_FOES] = {PUF_RED, PUF_PINK, PUF_PURPLE};
-    static const float radii[NUM_FOES] = {9, 7, 13};
+    static const char* const names[NUM_THEMES] = {"WALKERS", "RUNNERS", "TANKS", "FLYERS"};
     puf_clear(canvas, 0x5C9E54);
     for (int32_t row = 0; row < ROWS; row++)
         for (int32_t col = row % 2; col < COLS; col += 2)
@@ -330,28 +404,19 @@ static void render(const Defence* env, PufCanvas* canvas) {
     for (int32_t i = 0; i < 3; i++)
         puf_rect(canvas, end_x + 4 + 12 * (float)i, end_y - 2, 8, 10, PUF_SLATE);
     for (int32_t site = 0; site < NUM_SITES; site++) draw_tower(env, canvas, site);
-    for (int32_t i = 0; i < env->num_enemies; i++) {
-        const int32_t kind = env->kind[i];
-        const float x = (x_at(env->place[i]) + 0.5f) * CELL;
-        const float y = HEADER + (y_at(env->place[i]) + 0.5f) * CELL;
-        const float full = strength_of(env, min_int(env->wave, env->waves - 1), kind);
-        puf_circle(canvas, x, y, radii[kind] + 2, PUF_INK);
-        puf_circle(canvas, x, y, radii[kind], env->chilled[i] ? PUF_BLUE : colors[kind]);
-        puf_rect(canvas, x - 10, y - radii[kind] - 8, 20, 4, PUF_INK);
-        puf_rect(canvas, x - 10, y - radii[kind] - 8, 20 * fminf(env->health[i] / full, 1), 4,
-                 PUF_GREEN);
-    }
+    for (int32_t i = 0; i < env->num_enemies; i++) draw_foe_at(env, canvas, i);
     puf_rect(canvas, 0, 0, COLS * CELL, HEADER, PUF_INK);
     puf_textf(canvas, 10, 12, 2, PUF_YELLOW, "GOLD %d", (int)env->gold);
-    puf_textf(canvas, 170, 12, 2, PUF_RED, "LIVES %d", (int)env->lives_left);
-    puf_textf(canvas, 340, 12, 2, PUF_PAPER, "WAVE %d/%d", (int)min_int(env->wave + 1, env->waves),
-              (int)env->waves);
+    puf_textf(canvas, 130, 12, 2, PUF_RED, "LIVES %d", (int)env->lives_left);
+    puf_textf(canvas, 255, 12, 2, PUF_PAPER, "WAVE %d/%d %s",
+              (int)min_int(env->wave + 1, env->waves), (int)env->waves,
+              env->wave < env->waves ? names[env->themes[env->wave]] : "");
 }
 
 // ---- Validation ---------------------------------------------------------------------------------
 
 static bool valid(const Defence* env) {
-    const float strongest = (1 + SPREAD) * strength_of(env, env->waves, TANK);
+    const float strongest = (1 + SPREAD) * strength_of(env, env->waves, BOSS);
     for (int32_t site = 0; site < NUM_SITES; site++) {
         const Tower* tower = &env->towers[site];
         if (tower->kind < NO_TOWER || tower->kind >= NUM_KINDS || tower->level < 0 ||
@@ -361,6 +426,8 @@ static bool valid(const Defence* env) {
             return false;
     }
     if (env->num_enemies < 0 || env->num_enemies > MAX_ENEMIES) return false;
+    for (int32_t wave = 0; wave < MAX_WAVES; wave++)
+        if (env->themes[wave] >= NUM_THEMES) return false;
     for (int32_t i = 0; i < env->num_enemies; i++)
         if (!puf_within(env->place[i], 0, END) || env->place[i] >= END ||
             !puf_within(env->health[i], 0, strongest) || env->health[i] <= 0 ||
@@ -371,7 +438,7 @@ static bool valid(const Defence* env) {
            env->spawned < wave_size(env->wave) && env->timer >= 0 && env->timer <= PAUSE &&
            env->gold >= 0 && env->gold <= MAX_GOLD && env->lives_left >= 1 &&
            env->lives_left <= env->lives && env->killed >= 0 &&
-           env->killed <= MAX_ENEMIES * env->slots.tick;
+           env->killed <= MAX_ENEMIES * env->frameskip * env->slots.tick;
 }
 
 PUF_ENV(tower, Defence, .doc = "build and upgrade towers to stop waves of enemies",

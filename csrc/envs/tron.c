@@ -6,8 +6,9 @@
 // most one cycle rides; if the last ones crash together it is a draw. Win +1, loss -1, draw 0.
 //
 // A cycle observes, in its own frame (ahead, right): which cells of the 9 x 9 around it are taken,
-// how far it is to the next taken cell to the left, half left, ahead, half right and right, and for
-// each other cycle: whether it rides, its offset and its heading.
+// how far it is to the next taken cell to the left, half left, ahead, half right and right, how
+// much room each of the three moves leaves (0 none, 1 as much as the best of them), and for each
+// other cycle: whether it rides, its offset and its heading.
 //
 // opponent = scripted, random: one agent, against cycles that ride by script or at random among
 // free cells. The script rides straight on until something is near, then turns to where it can
@@ -23,7 +24,8 @@ enum {
     WINDOW = 2 * VISION + 1,
     NUM_RAYS = 5,
     OTHER_FEATURES = 5,
-    NUM_FEATURES = WINDOW * WINDOW + NUM_RAYS + OTHER_FEATURES * (MAX_CYCLES - 1),
+    NUM_MOVES = 3,
+    NUM_FEATURES = WINDOW * WINDOW + NUM_RAYS + NUM_MOVES + OTHER_FEATURES * (MAX_CYCLES - 1),
 };
 enum { STRAIGHT, TURN_LEFT, TURN_RIGHT };
 enum { UP, RIGHT, DOWN, LEFT };
@@ -235,6 +237,29 @@ static PufStatus step(Tron* env) {
 
 // ---- Observations -------------------------------------------------------------------------------
 
+// The room that each move leads to, as a share of the largest. Free cells that touch lead to the
+// same room, so most of the time nothing is counted.
+static void compare_rooms(const Tron* env, const Cycle* self, float shares[NUM_MOVES]) {
+    static const int32_t clockwise[NUM_MOVES] = {TURN_LEFT, STRAIGHT, TURN_RIGHT};
+    int32_t xs[NUM_MOVES], ys[NUM_MOVES], cells[NUM_MOVES], most = 1;
+    bool one_room = true;
+    for (int32_t k = 0, last = -1; k < NUM_MOVES; k++) {
+        const int32_t d = turned(self->direction, clockwise[k]), back = (d + 3) & 3;
+        xs[k] = self->x + step_x[d];
+        ys[k] = self->y + step_y[d];
+        cells[k] = !is_taken(env, xs[k], ys[k]);
+        if (!cells[k]) continue;
+        const bool corner = is_taken(env, xs[k] + step_x[back], ys[k] + step_y[back]);
+        if (last >= 0 && (last < k - 1 || corner)) one_room = false;
+        last = k;
+    }
+    for (int32_t k = 0; k < NUM_MOVES && !one_room; k++) {
+        if (cells[k]) cells[k] = room(env, xs[k], ys[k]);
+        most = cells[k] > most ? cells[k] : most;
+    }
+    for (int32_t k = 0; k < NUM_MOVES; k++) shares[clockwise[k]] = (float)cells[k] / (float)most;
+}
+
 static void look(const Tron* env, int32_t agent) {
     const Cycle* self = &env->cycles[agent];
     const int32_t ahead_x = step_x[self->direction], ahead_y = step_y[self->direction];
@@ -253,6 +278,8 @@ static void look(const Tron* env, int32_t agent) {
         for (; !is_taken(env, x, y); x += dx, y += dy) free++;
         *obs++ = (float)free * scale;
     }
+    compare_rooms(env, self, obs);
+    obs += NUM_MOVES;
     for (int32_t k = 1; k < MAX_CYCLES; k++, obs += OTHER_FEATURES) {
         const int32_t i = (agent + k) % env->num_cycles;
         const Cycle* other = &env->cycles[i];

@@ -1,5 +1,7 @@
 // Every env of envs.def with default, extreme and random params and with wild actions: no stray
 // access, no undefined behaviour, and rows that keep the contract at every step.
+//
+// `test_fuzz NAME STEPS` fuzzes one env, or `all`, for at least so many steps of slots.
 #include <limits.h>
 #include <stdlib.h>
 
@@ -9,8 +11,8 @@
 
 // Work is counted in bytes of env state and rows per step, and shared out evenly, so that the test
 // takes about the same few seconds for any number of envs and params.
-static const double WORK = 2e9;
-enum { NUM_ENVS = 3, MIN_STEPS = 30, MAX_STEPS = 3000, RANDOM_COMBOS = 6 };
+static const double WORK = 2e9, LONG_WORK = 1e10;
+enum { NUM_ENVS = 3, MIN_STEPS = 30, MAX_STEPS = 3000, RANDOM_COMBOS = 6, LAST_SEED = 999 };
 static const size_t MAX_ENV_BYTES = (size_t)8 << 20;
 // A step costs more than its bytes do; this many of them stand for the rest.
 static const double STEP_BYTES = 500;
@@ -116,6 +118,9 @@ static bool renders(const Rig* rig, bool thorough) {
     return good;
 }
 
+static double wanted_steps;  // of all slots of an env, over its combos; 0: as WORK allows
+static double slot_steps;    // made so far
+
 // Whether the combo was small enough to be built.
 static bool fuzz(const PufEnvInfo* info, const double* params, uint64_t seed, double work,
                  const char* combo) {
@@ -127,6 +132,14 @@ static bool fuzz(const PufEnvInfo* info, const double* params, uint64_t seed, do
     int32_t steps = affordable < MIN_STEPS   ? MIN_STEPS
                     : affordable > MAX_STEPS ? MAX_STEPS
                                              : (int32_t)affordable;
+    if (wanted_steps > 0) {  // the last run, with the defaults, makes up for combos that are large
+        const int32_t combos = 2 + 2 * info->num_params + RANDOM_COMBOS;
+        const bool is_last = seed == LAST_SEED;
+        const double slots = NUM_ENVS * layout.agents;
+        const double share = is_last ? wanted_steps - slot_steps : wanted_steps / combos;
+        const double most = is_last ? INT32_MAX / 2 : LONG_WORK / combos / cost;
+        steps = MIN_STEPS + (int32_t)fmin(fmax(share, 0) / slots, most);
+    }
     int failed_before = check_failed;
     Rig rig = rig_create(info, NUM_ENVS, 1, params);
     if (!rig.vec) fprintf(stderr, "%s\n", puf_last_error());
@@ -142,6 +155,7 @@ static bool fuzz(const PufEnvInfo* info, const double* params, uint64_t seed, do
             puf_vec_step(rig.vec, NULL);
             look_at_rows(&rig, &faults);
         }
+        slot_steps += (double)steps * rig.num_slots;
         CHECK(renders(&rig, true));
         CHECK(statistics_make_sense(&rig));
         CHECK(!faults.flags);
@@ -172,6 +186,7 @@ static double random_value(const PufField* field, PufRng* rng) {
 static void fuzz_env(const PufEnvInfo* info, double work) {
     double params[PUF_MAX_PARAMS];
     char combo[1024];
+    slot_steps = 0;
     int32_t skipped = 0, combos = 2 + 2 * info->num_params + RANDOM_COMBOS;
     work /= combos;
     rig_defaults(info, params);
@@ -196,12 +211,19 @@ static void fuzz_env(const PufEnvInfo* info, double work) {
         }
         skipped += !fuzz(info, params, (uint64_t)(100 + k), work, combo);
     }
+    if (wanted_steps > 0) {
+        rig_defaults(info, params);
+        CHECK(fuzz(info, params, LAST_SEED, work, "the defaults"));
+        printf("%-22s %.0f steps\n", info->name, slot_steps);
+        fflush(stdout);
+    }
     if (skipped) fprintf(stderr, "%s: %d of %d combos too large\n", info->name, skipped, combos);
 }
 
 int main(int argc, char** argv) {
+    wanted_steps = argc > 2 ? atof(argv[2]) : 0;
     for (int32_t i = 0; i < puf_num_infos(); i++)
-        if (argc < 2 || !strcmp(argv[1], puf_info(i)->name))
+        if (argc < 2 || !strcmp(argv[1], puf_info(i)->name) || !strcmp(argv[1], "all"))
             fuzz_env(puf_info(i), WORK / puf_num_infos());
     return CHECK_DONE();
 }

@@ -253,7 +253,8 @@ static void forge_env(const PufEnvInfo* info, double work) {
     }
     CHECK(accepted > 0);  // else nothing was tried
     CHECK(refused > 0);
-    printf("%-16s %5d accepted, %5d refused\n", info->name, (int)accepted, (int)refused);
+    printf("%-22s %5d accepted, %5d refused\n", info->name, (int)accepted, (int)refused);
+    fflush(stdout);
 }
 
 int main(int argc, char** argv) {

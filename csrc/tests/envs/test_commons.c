@@ -5,7 +5,9 @@
 
 enum { STAY, UP, RIGHT, DOWN, LEFT };
 
-#define ORCHARD(...) RIG_START(&puf_env_commons, 1, 1, {"width", 8}, {"height", 8}, __VA_ARGS__)
+#define ORCHARD(...)                                                                     \
+    RIG_START(&puf_env_commons, 1, 1, {"width", 8}, {"height", 8}, {"reward_growth", 0}, \
+              __VA_ARGS__)
 
 static int32_t at(int32_t row, int32_t col) { return puf_grid_cell(STRIDE, VISION, row, col); }
 
@@ -83,6 +85,23 @@ static void test_a_part_of_each_apple_is_divided(void) {
     put_apple(env, 0, 0);
     step_with(&rig, RIGHT, STAY);
     CHECK(near(rig.rewards[0], 0.75f) && near(rig.rewards[1], 0.25f));
+    rig_destroy(&rig);
+}
+
+static void test_a_part_of_an_apple_is_paid_when_it_grows(void) {
+    // A quarter of each apple is paid to both agents as it grows, the other three to its picker.
+    Rig rig = RIG_START(&puf_env_commons, 1, 1, {"width", 8}, {"height", 8}, {"num_agents", 2},
+                        {"share", 0}, {"sprouts", 40}, {"reward_growth", 0.25});
+    Orchard* env = sweep(&rig);
+    put_agent(env, 0, 4, 3);
+    put_agent(env, 1, 7, 7);
+    for (int32_t col = 0; col < 8; col++) put_apple(env, 1, col);
+    put_apple(env, 4, 4);
+    step_with(&rig, RIGHT, STAY);
+    const int32_t grown = env->apples - 8;
+    CHECK(grown > 0 && env->harvest == 1);
+    CHECK(near(rig.rewards[0], 0.75f + 0.125f * (float)grown));
+    CHECK(near(rig.rewards[1], 0.125f * (float)grown));
     rig_destroy(&rig);
 }
 
@@ -214,6 +233,7 @@ int main(void) {
     test_moves_and_harvest();
     test_agents_block_each_other_and_take_turns_to_begin();
     test_a_part_of_each_apple_is_divided();
+    test_a_part_of_an_apple_is_paid_when_it_grows();
     test_the_last_apple_ends_the_episode();
     test_perf_counts_the_second_half();
     test_the_odds_of_growth();

@@ -284,7 +284,7 @@ static void test_observations(void) {
     obs += NUM_PLANES * WINDOW;
     for (int32_t i = 0; i < 10; i++) CHECK(obs[i] == (2 * i < health));
     static const uint8_t rest[27] = {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0,
-                                     0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
+                                     0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0};
     CHECK(!memcmp(obs + 10, rest, 27));
     static const uint8_t kinds[3] = {0, 1, 0};
     CHECK(!memcmp(obs + 37, kinds, 3) && 40 == NUM_FLAGS);
@@ -299,6 +299,60 @@ static void test_observations(void) {
     rig_play(&rig, UP);
     static const uint8_t below[6] = {0, 0, 1, 0, 1, 0};
     CHECK(!memcmp(obs + 31, below, 6));
+    rig_destroy(&rig);
+}
+
+static bool is_end_of_way(const Dungeon* env, int32_t cell) {
+    if (env->board[env->stairs] & KNOWN) return cell == env->stairs;
+    for (int32_t k = 0; k < 4; k++) {
+        const int32_t next = puf_grid_beside(STRIDE, cell, k);
+        const bool on_map =
+            row_of(next) >= 0 && row_of(next) < HEIGHT && col_of(next) >= 0 && col_of(next) < WIDTH;
+        if (on_map && !(env->board[next] & KNOWN)) return true;
+    }
+    return false;
+}
+
+// Steps from a cell over known floor to the nearest end of the way, by a plain search; -1 if none.
+static int32_t length_of_way(const Dungeon* env, int32_t from) {
+    int32_t queue[CELLS], steps[CELLS], count = 0;
+    memset(steps, -1, sizeof steps);
+    if ((env->board[from] & (FLOOR | KNOWN)) != (FLOOR | KNOWN)) return -1;
+    steps[from] = 0;
+    queue[count++] = from;
+    for (int32_t i = 0; i < count; i++) {
+        if (is_end_of_way(env, queue[i])) return steps[queue[i]];
+        for (int32_t k = 0; k < 4; k++) {
+            const int32_t next = puf_grid_beside(STRIDE, queue[i], k);
+            if ((env->board[next] & (FLOOR | KNOWN)) != (FLOOR | KNOWN) || steps[next] >= 0)
+                continue;
+            steps[next] = steps[queue[i]] + 1;
+            queue[count++] = next;
+        }
+    }
+    return -1;
+}
+
+// Follows one of the moves that are flagged: each must be on a shortest way, and they lead down.
+static void test_the_way_leads_to_the_stairs(void) {
+    Rig rig = LEVEL({"levels", 20}, {"monsters", 0}, {"max_steps", 100000});
+    Dungeon* env = rig_env(&rig, 0);
+    int32_t down = 0;
+    for (int32_t i = 0; i < 3000; i++) {
+        const uint8_t* way = rig.obs_u8 + NUM_PLANES * WINDOW + 31;
+        const int32_t length = length_of_way(env, env->cell);
+        int32_t action = env->cell == env->stairs ? DESCEND : -1;
+        for (int32_t k = 0; k < 4; k++) {
+            const int32_t after = length_of_way(env, puf_grid_beside(STRIDE, env->cell, k));
+            CHECK(way[k] == (length > 0 && after >= 0 && after == length - 1));
+            if (way[k]) action = k;
+        }
+        CHECK(action >= 0);
+        const int32_t depth = env->depth;
+        rig_play(&rig, action);
+        down += env->depth != depth;
+    }
+    CHECK(down > 20);
     rig_destroy(&rig);
 }
 
@@ -387,6 +441,7 @@ int main(void) {
     test_attacks_hurt_and_armour_helps();
     test_death_and_truncation();
     test_observations();
+    test_the_way_leads_to_the_stairs();
     test_levels();
     test_unsafe_states_are_invalid();
     return CHECK_DONE();

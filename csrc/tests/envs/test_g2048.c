@@ -159,8 +159,31 @@ static void test_the_observation_flags_the_exponent_of_each_cell(void) {
         rig_play(&rig, i % 4);
         for (int32_t cell = 0; cell < CELLS; cell++)
             for (int32_t kind = 0; kind < KINDS; kind++)
-                CHECK(rig.obs_u8[cell * KINDS + kind] == (env_of(&rig)->tiles[cell] == kind));
+                CHECK(rig.obs_u8[cell * FLAGS + kind] == (env_of(&rig)->tiles[cell] == kind));
     }
+    rig_destroy(&rig);
+}
+
+static void test_neighbours_that_are_equal_or_one_merge_apart_are_flagged(void) {
+    static const uint8_t rows[CELLS] = {1, 1, 2, 0,  //
+                                        0, 3, 2, 7,  //
+                                        7, 4, 0, 0,  //
+                                        0, 0, 6, 5};
+    // Cells and flags. The 7 at the end of a row and the one at the begin of the next are no
+    // neighbours.
+    enum { NUM_SET = 6 };
+    static const int32_t flags[NUM_SET][2] = {{0, EQUAL_RIGHT}, {1, NEAR_RIGHT}, {2, EQUAL_BELOW},
+                                              {5, NEAR_RIGHT},  {5, NEAR_BELOW}, {14, NEAR_RIGHT}};
+    Rig rig = game();
+    lay_game(env_of(&rig), rows);
+    observe(env_of(&rig));
+    for (int32_t cell = 0; cell < CELLS; cell++)
+        for (int32_t flag = EQUAL_RIGHT; flag < FLAGS; flag++) {
+            bool expected = false;
+            for (int32_t i = 0; i < NUM_SET; i++)
+                expected = expected || (flags[i][0] == cell && flags[i][1] == flag);
+            CHECK(rig.obs_u8[cell * FLAGS + flag] == expected);
+        }
     rig_destroy(&rig);
 }
 
@@ -185,6 +208,7 @@ int main(void) {
     test_perf_is_the_exponent_of_the_highest_tile_over_11();
     test_episodes_are_truncated_at_max_steps();
     test_the_observation_flags_the_exponent_of_each_cell();
+    test_neighbours_that_are_equal_or_one_merge_apart_are_flagged();
     test_the_mask_allows_the_moves_that_change_the_board();
     return CHECK_DONE();
 }

@@ -272,13 +272,43 @@ static void test_two_passes_end_the_game_and_area_with_komi_decides(void) {
             CHECK(rig.terminals[0] && rig.terminals[1]);
             const int32_t margin = black == 0 ? 3 - komi : 3 + komi;
             const float result = (float)((margin > 0) - (margin < 0));
-            CHECK(rig.rewards[0] == result && rig.rewards[1] == -result);
+            // Of the margin one stone has been paid for before: x has 8, o has 7.
+            const float reward = result + 0.01f * (float)(margin - 1);
+            CHECK(fabsf(rig.rewards[0] - reward) < 1e-6f && rig.rewards[1] == -rig.rewards[0]);
             PufStats stats;
             puf_vec_drain(rig.vec, &stats);
             CHECK(stats.metrics[1] == 0.5 + 0.5 * (double)result);
             CHECK(stats.metrics[3] == 2 && stats.metrics[4] == margin);
             rig_destroy(&rig);
         }
+}
+
+static void test_stones_are_paid_at_once_and_the_rest_of_the_margin_at_the_end(void) {
+    for (int32_t opponent = PUF_SCRIPTED; opponent <= PUF_RANDOM; opponent++) {
+        Rig rig = RIG_START(&puf_env_go, 1, 5, {"opponent", opponent}, {"reward_point", 0.5});
+        const Go* env = env_of(&rig);
+        // An opponent that begins has a stone on the board that nothing was paid for.
+        const float first = (float)stone_lead(env);
+        float sum = 0;
+        bool captured = false;
+        PufRng rng = {3};
+        for (int32_t i = 0; i < 400; i++) {
+            const int32_t lead = stone_lead(env);
+            rig_act(&rig, &rng);
+            puf_vec_step(rig.vec, NULL);
+            sum += rig.rewards[0];
+            if (opponent == PUF_SELF) CHECK(rig.rewards[1] == -rig.rewards[0]);
+            if (rig.terminals[0]) break;
+            CHECK(rig.rewards[0] == 0.5f * (float)(stone_lead(env) - lead));
+            captured = captured || abs(stone_lead(env) - lead) > 1;
+        }
+        PufStats stats;
+        puf_vec_drain(rig.vec, &stats);
+        CHECK(captured && stats.samples == 1);
+        CHECK(fabs((double)sum - stats.metrics[0] - 0.5 * (stats.metrics[4] - (double)first)) <
+              1e-4);
+        rig_destroy(&rig);
+    }
 }
 
 static void test_a_stone_between_passes_keeps_the_game_going(void) {
@@ -448,6 +478,7 @@ int main(void) {
     test_suicide_is_illegal_unless_it_captures();
     test_ko_forbids_to_recapture_at_once_only();
     test_two_passes_end_the_game_and_area_with_komi_decides();
+    test_stones_are_paid_at_once_and_the_rest_of_the_margin_at_the_end();
     test_a_stone_between_passes_keeps_the_game_going();
     test_the_game_is_scored_after_max_moves();
     test_the_script_captures_then_saves();

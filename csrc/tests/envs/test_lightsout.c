@@ -120,7 +120,7 @@ static void test_many_presses_leave_a_light_too_and_par_counts_the_fewest(void) 
     rig_destroy(&rig);
 }
 
-static void test_the_solution_in_par_presses_ends_with_perf_1_and_return_2(void) {
+static void test_the_solution_in_par_presses_ends_with_perf_1(void) {
     Rig rig = RIG_START(&puf_env_lightsout, 1, 9, {"presses", 8}, {"max_steps", 50});
     Board* env = env_of(&rig);
     env->solution = 1 << 0 | 1 << 7 | 1 << 24;
@@ -128,14 +128,14 @@ static void test_the_solution_in_par_presses_ends_with_perf_1_and_return_2(void)
     env->par = env->remaining = distance(env);
     CHECK(env->par == 3);
     rig_play(&rig, 7);
-    CHECK(fabsf(rig.rewards[0] - 1.0f / 3) < 1e-6f && !rig.terminals[0]);
+    CHECK(rig.rewards[0] == 0.1f && !rig.terminals[0]);
     rig_play(&rig, 0);
     rig_play(&rig, 24);
-    CHECK(rig.terminals[0] && fabsf(rig.rewards[0] - 4.0f / 3) < 1e-6f);
+    CHECK(rig.terminals[0] && rig.rewards[0] == 0.2f);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
     CHECK(stats.metrics[0] == 1 && stats.metrics[1] == 1 && stats.metrics[2] == 0);
-    CHECK(fabs(stats.return_sum - 2) < 1e-6);
+    CHECK(fabs(stats.return_sum - 0.4) < 1e-6);
     rig_destroy(&rig);
 }
 
@@ -146,11 +146,11 @@ static void test_a_wrong_press_costs_and_lowers_perf(void) {
     env->lights = toggled(env, env->solution);
     env->par = env->remaining = distance(env);
     rig_play(&rig, 0);
-    CHECK(rig.rewards[0] == -1 && env->remaining == 2);
+    CHECK(rig.rewards[0] == -0.1f && env->remaining == 2);
     rig_play(&rig, 0);
-    CHECK(rig.rewards[0] == 1 && env->remaining == 1);
+    CHECK(rig.rewards[0] == 0.1f && env->remaining == 1);
     rig_play(&rig, 12);
-    CHECK(rig.terminals[0] && rig.rewards[0] == 2);
+    CHECK(rig.terminals[0] && rig.rewards[0] == 0.2f);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
     CHECK(fabs(stats.metrics[1] - 1.0 / 3) < 1e-6 && stats.metrics[2] == 2);
@@ -186,7 +186,7 @@ int main(void) {
     test_other_boards_have_no_quiet_patterns();
     test_boards_have_a_known_solution_and_a_light();
     test_many_presses_leave_a_light_too_and_par_counts_the_fewest();
-    test_the_solution_in_par_presses_ends_with_perf_1_and_return_2();
+    test_the_solution_in_par_presses_ends_with_perf_1();
     test_a_wrong_press_costs_and_lowers_perf();
     test_episodes_are_truncated_at_max_steps();
     test_lights_are_observed_row_by_row();

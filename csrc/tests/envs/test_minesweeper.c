@@ -176,9 +176,31 @@ static void test_open_cells_are_masked_and_clicks_on_them_do_nothing(void) {
         for (int32_t cell = 0; cell < 9; cell++) {
             CHECK(rig.action_masks[cell] == (cell != 4));
             for (int32_t kind = 0; kind < KINDS; kind++)  // cell 4 shows 1, the others are closed
-                CHECK(rig.obs_u8[cell * KINDS + kind] == (kind == (cell == 4 ? 2 : 0)));
+                CHECK(rig.obs_u8[cell * KINDS + kind] ==
+                      (kind == (cell == 4 ? NUMBER + 1 : CLOSED)));
         }
     }
+    rig_destroy(&rig);
+}
+
+static void test_certain_mines_are_flagged_and_taken_off_the_numbers_around(void) {
+    Rig rig = field(4, 3, 2);
+    Field* env = env_of(&rig);
+    lay(env,
+        "*..."
+        "...."
+        "...*",
+        1);
+    for (int32_t cell = 2; cell < 10; cell++) env->open[cell] = cell != 7;
+    observe(env);
+    // Open are 1 to 6, 8 and 9; closed 0, 7, 10 and 11. The 1 of cell 4 has one closed neighbour,
+    // 0, which is a mine; so nothing is left of the 1 of cells 1, 4 and 5. Cells 2 and 3 show 0,
+    // with 7 closed by hand only. Cell 6 shows 1, with 7, 10 and 11 closed: no flag.
+    static const uint8_t kinds[12] = {FLAGGED,    NUMBER, NUMBER, NUMBER, NUMBER, NUMBER,
+                                      NUMBER + 1, CLOSED, NUMBER, NUMBER, CLOSED, CLOSED};
+    for (int32_t cell = 0; cell < 12; cell++)
+        for (int32_t kind = 0; kind < KINDS; kind++)
+            CHECK(rig.obs_u8[cell * KINDS + kind] == (kind == kinds[cell]));
     rig_destroy(&rig);
 }
 
@@ -191,5 +213,6 @@ int main(void) {
     test_a_mine_ends_the_game();
     test_the_last_safe_cell_solves_it();
     test_open_cells_are_masked_and_clicks_on_them_do_nothing();
+    test_certain_mines_are_flagged_and_taken_off_the_numbers_around();
     return CHECK_DONE();
 }

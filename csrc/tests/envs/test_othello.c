@@ -294,15 +294,7 @@ static void test_random_opponents_play_every_legal_square_equally_often(void) {
         Rig rig = game_against(scripted ? PUF_SCRIPTED : PUF_RANDOM, 1, 1);
         Othello* env = env_of(&rig);
         int32_t counts[CELLS] = {0};
-        lay(env, 1,
-            "........"
-            "........"
-            "........"
-            "...ox..."
-            "...xo..."
-            "........"
-            "........"
-            "........");
+        lay(env, 1, opening);
         for (int32_t i = 0; i < 4000; i++) counts[__builtin_ctzll(answer(env))]++;
         for (int32_t i = 0; i < CELLS; i++)
             CHECK(env->legal >> i & 1 ? abs(counts[i] - 1000) < 140 : !counts[i]);  // 5 sigma

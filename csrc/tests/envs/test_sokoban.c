@@ -19,6 +19,8 @@ static void lay(Sokoban* env, const char* cells) {
         if (cells[i] == '.' || cells[i] == '*' || cells[i] == '+') env->targets |= bit(i);
         if (cells[i] == '@' || cells[i] == '+') env->player = i;
     }
+    env->live = find_live(env);
+    env->potential = find_potential(env);
 }
 
 static int32_t cell_at(int32_t row, int32_t col) { return SIDE * row + col; }
@@ -36,7 +38,7 @@ static void test_the_player_walks_and_stops_at_walls_and_the_rim(void) {
     static const int32_t cells[] = {0, 0, 0, 1, 9, 9, 9};
     for (int32_t i = 0; i < 7; i++) {
         rig_play(&rig, moves[i]);
-        CHECK(env->player == cells[i] && fabsf(rig.rewards[0] + 0.01f) < 1e-6f);
+        CHECK(env->player == cells[i]);
     }
     lay(env,
         "       @"
@@ -59,19 +61,22 @@ static void test_a_box_is_pushed_but_not_into_anything_and_never_two(void) {
     rig_play(&rig, RIGHT);  // two boxes in a row
     CHECK(env->player == 1 && env->boxes == (bit(2) | bit(3)));
     lay(env,
+        "        "
         " @$#    "
         " $    ..");
     rig_play(&rig, RIGHT);  // a wall behind it
-    CHECK(env->player == 1);
+    CHECK(env->player == cell_at(1, 1));
     rig_play(&rig, DOWN);
-    CHECK(env->player == cell_at(1, 1) && env->boxes & bit(cell_at(2, 1)));
+    CHECK(env->player == cell_at(2, 1) && env->boxes & bit(cell_at(3, 1)));
     lay(env,
-        "     .@$"
-        "     .$ ");
-    rig_play(&rig, RIGHT);  // the rim behind it
-    CHECK(env->player == 6 && env->boxes & bit(7));
-    rig_play(&rig, LEFT);  // walking away pulls nothing
-    CHECK(env->player == 5 && env->boxes & bit(7));
+        "  . $ . "
+        "    @   "
+        "        "
+        "  $     ");
+    rig_play(&rig, UP);  // the rim behind it
+    CHECK(env->player == cell_at(1, 4) && env->boxes & bit(4));
+    rig_play(&rig, DOWN);  // walking away pulls nothing
+    CHECK(env->player == cell_at(2, 4) && env->boxes & bit(4));
     rig_destroy(&rig);
 }
 
@@ -83,19 +88,71 @@ static void test_pushes_onto_targets_are_rewarded_and_all_of_them_solve_it(void)
     lay(env,
         "@ $ .   "
         "@$.     ");
-    rig_play(&rig, RIGHT);  // onto the target: 0.1 for one step nearer, 0.5 for the target
-    CHECK(fabsf(rig.rewards[0] - (0.5f + 0.1f - 0.01f)) < 1e-6f && !rig.terminals[0]);
-    rig_play(&rig, RIGHT);  // off it again
-    CHECK(fabsf(rig.rewards[0] + (0.5f + 0.1f + 0.01f)) < 1e-6f);
+    // One box needs 1 push, the other 2; the player stands behind the first one: -0.3. Then 0.25
+    // for the box on its target, -0.2 for the other, -0.03 for a step to its left side.
+    CHECK(fabsf(env->potential + 0.3f) < 1e-6f);
+    rig_play(&rig, RIGHT);
+    CHECK(fabsf(rig.rewards[0] - (0.02f + 0.3f - 0.01f)) < 1e-6f && !rig.terminals[0]);
+    // Off the target again: 1 push and 2, and 2 steps.
+    rig_play(&rig, RIGHT);
+    CHECK(fabsf(rig.rewards[0] - (-0.36f - 0.02f - 0.01f)) < 1e-6f);
+    rig_play(&rig, STAY);
+    CHECK(fabsf(rig.rewards[0] + 0.01f) < 1e-6f);
     lay(env,
         " @$.    "
         "     *  ");
-    rig_play(&rig, RIGHT);
-    CHECK(rig.terminals[0] && fabsf(rig.rewards[0] - (1 + 0.5f + 0.1f - 0.01f)) < 1e-6f);
+    rig_play(&rig, RIGHT);  // from 0.25 - 0.1 to 0.5
+    CHECK(rig.terminals[0] && fabsf(rig.rewards[0] - (1 + 0.35f - 0.01f)) < 1e-6f);
     PufStats stats;
     puf_vec_drain(rig.vec, &stats);
     CHECK(stats.metrics[0] == 1 && stats.metrics[1] == 1 && stats.metrics[2] == 1);
     CHECK(env->boxes != env->targets && env->pushes == 0);  // a new level
+    rig_destroy(&rig);
+}
+
+static void test_the_potential_counts_pushes_around_walls_and_steps_around_boxes(void) {
+    Rig rig = game(1);
+    Sokoban* env = env_of(&rig);
+    lay(env,
+        "        "
+        " @$#.   "
+        "        "
+        "        ");
+    // Down, right, right, up: the player starts 2 steps from the cell above the box. Up is as good,
+    // but not along the rim, from where no push leads down again.
+    CHECK(fabsf(env->potential - (-0.4f - 0.06f)) < 1e-6f);
+    lay(env,
+        "$       "
+        "  @   . ");
+    CHECK(env->potential < -0.1f * STUCK);
+    lay(env,
+        "@#      "
+        "##  $ . ");
+    CHECK(fabsf(env->potential - (-0.2f - 0.03f * STUCK)) < 1e-6f);  // no way to the box
+    rig_destroy(&rig);
+}
+
+static void test_a_box_that_can_reach_no_target_ends_the_episode(void) {
+    Rig rig = game(1);
+    Sokoban* env = env_of(&rig);
+    lay(env,
+        "        "
+        "@$   .  ");
+    rig_play(&rig, DOWN);
+    rig_play(&rig, RIGHT);
+    CHECK(!rig.terminals[0]);
+    rig_play(&rig, UP);  // onto the rim, from where it does not come back
+    CHECK(rig.terminals[0] && rig.rewards[0] < -0.1f * (STUCK - 1));
+    PufStats stats;
+    puf_vec_drain(rig.vec, &stats);
+    CHECK(stats.episodes == 1 && stats.metrics[1] == 0 && !(env->boxes & ~env->live));
+    lay(env,
+        "     .  "
+        "@$      ");
+    rig_play(&rig, DOWN);
+    rig_play(&rig, RIGHT);
+    rig_play(&rig, UP);  // on the rim too, but with the target
+    CHECK(!rig.terminals[0] && env->boxes == bit(1));
     rig_destroy(&rig);
 }
 
@@ -164,6 +221,7 @@ static void test_every_level_can_be_solved(void) {
             CHECK(!(env->walls & (env->boxes | env->targets)));
             CHECK(!((env->walls | env->boxes) & bit(env->player)));
             CHECK(is_solvable(env, table, queue));
+            CHECK(env->live == find_live(env));
             CHECK(reachable(bit(env->player), ~env->walls) == ~env->walls);  // one room
         }
         rig_destroy(&rig);
@@ -195,7 +253,8 @@ static void test_levels_differ_and_pulls_bound_their_length(void) {
     int32_t apart[5] = {0};
     for (int32_t i = 0; i < 500; i++) {
         const Sokoban* env = rig_env(&rig, i);
-        const int32_t steps = distance(env, __builtin_ctzll(env->boxes));
+        Bits stands;
+        const int32_t steps = count_pushes(env, &stands);
         CHECK(steps >= 1 && steps <= 3 && env->walls == 0);
         apart[steps]++;
     }
@@ -203,19 +262,28 @@ static void test_levels_differ_and_pulls_bound_their_length(void) {
     rig_destroy(&rig);
 }
 
-static void test_planes_are_walls_boxes_targets_and_player(void) {
+static void test_planes_are_rolled_around_the_player(void) {
     Rig rig = game(2);
     Sokoban* env = env_of(&rig);
-    lay(env,
-        "#@  $   "
-        "      . "
-        "*       ");
-    rig_play(&rig, STAY);
-    for (int32_t i = 0; i < CELLS; i++) {
-        CHECK(rig.obs_u8[i] == (i == 0));
-        CHECK(rig.obs_u8[CELLS + i] == (i == 4 || i == 16));
-        CHECK(rig.obs_u8[2 * CELLS + i] == (i == 14 || i == 16));
-        CHECK(rig.obs_u8[3 * CELLS + i] == (i == 1));
+    for (int32_t player = 0; player < CELLS; player++) {
+        lay(env,
+            "#   $   "
+            "      . "
+            "*       "
+            "       #");
+        if ((env->walls | env->boxes) & bit(player)) continue;
+        env->player = player;
+        observe(env);
+        for (int32_t i = 0; i < VIEW_CELLS; i++) {
+            const int32_t row = (player / SIDE + i / VIEW - 4 + VIEW) % VIEW;
+            const int32_t col = (player % SIDE + i % VIEW - 4 + VIEW) % VIEW;
+            const bool rim = row == SIDE || col == SIDE;
+            const int32_t cell = rim ? -1 : cell_at(row, col);
+            CHECK(rig.obs_u8[i] == (rim || cell == 0 || cell == 31));
+            CHECK(rig.obs_u8[VIEW_CELLS + i] == (cell == 4));
+            CHECK(rig.obs_u8[2 * VIEW_CELLS + i] == (cell == 16));
+            CHECK(rig.obs_u8[3 * VIEW_CELLS + i] == (cell == 14));
+        }
     }
     rig_destroy(&rig);
 }
@@ -224,10 +292,12 @@ int main(void) {
     test_the_player_walks_and_stops_at_walls_and_the_rim();
     test_a_box_is_pushed_but_not_into_anything_and_never_two();
     test_pushes_onto_targets_are_rewarded_and_all_of_them_solve_it();
+    test_the_potential_counts_pushes_around_walls_and_steps_around_boxes();
+    test_a_box_that_can_reach_no_target_ends_the_episode();
     test_episodes_are_truncated_at_max_steps();
     test_every_level_can_be_solved();
     test_some_boards_cannot_be_solved();
     test_levels_differ_and_pulls_bound_their_length();
-    test_planes_are_walls_boxes_targets_and_player();
+    test_planes_are_rolled_around_the_player();
     return CHECK_DONE();
 }

@@ -161,7 +161,7 @@ static void test_observations_are_in_the_frame_of_the_cycle(void) {
     env->taken[15] |= 1u << 2;
     env->trails[1][15] |= 1u << 2;
     play(STRAIGHT, STRAIGHT, 0, 0);  // at (2, 13) and (6, 18)
-    const float *obs = rig.obs, *rays = obs + 81, *other = rays + 5;
+    const float *obs = rig.obs, *rays = obs + 81, *rooms = rays + 5, *other = rooms + 3;
     for (int32_t ahead = -4; ahead <= 4; ahead++)
         for (int32_t right = -4; right <= 4; right++) {
             const int32_t x = 2 - right, y = 13 + ahead;
@@ -176,6 +176,32 @@ static void test_observations_are_in_the_frame_of_the_cycle(void) {
     CHECK(other[0] == 1 && fabsf(other[1] - 5 / 24.0f) < 1e-6f);
     CHECK(fabsf(other[2] + 4 / 24.0f) < 1e-6f && other[3] == 0 && other[4] == -1);
     CHECK(other[5] == 0 && other[10] == 0);
+    CHECK(rooms[STRAIGHT] == 1 && rooms[TURN_LEFT] == 1 && rooms[TURN_RIGHT] == 1);
+    rig_destroy(&rig);
+}
+
+static void test_moves_into_two_rooms_are_compared(void) {
+    Tron* env = duel(2);
+    float shares[NUM_MOVES];
+    for (int32_t y = 1; y <= 24; y++) env->taken[y] |= 1u << 6;  // five columns on the left
+    const Cycle rider = {6, 12, UP, 1};
+    env->taken[11] ^= 1u << 6;  // ahead the wall has a gap, which touches both sides
+    compare_rooms(env, &rider, shares);
+    CHECK(shares[TURN_LEFT] == 1 && shares[STRAIGHT] == 1 && shares[TURN_RIGHT] == 1);
+    env->taken[11] ^= 1u << 6;
+    compare_rooms(env, &rider, shares);  // 5 and 18 columns of 24 cells
+    CHECK(shares[STRAIGHT] == 0 && shares[TURN_RIGHT] == 1);
+    CHECK(fabsf(shares[TURN_LEFT] - 5 / 18.0f) < 1e-6f);
+    env->taken[12] |= 1u << 7;
+    compare_rooms(env, &rider, shares);  // the only way is the best one
+    CHECK(shares[STRAIGHT] == 0 && shares[TURN_RIGHT] == 0 && shares[TURN_LEFT] == 1);
+    env->taken[12] ^= 1u << 7;
+    env->taken[11] = (env->taken[11] ^ 1u << 6) | 1u << 5;  // free ahead, corner taken on the left
+    env->taken[10] |= 1u << 5;
+    for (int32_t x = 1; x <= 5; x++) env->taken[13] |= 1u << x;
+    env->taken[11] |= 0x3E;  // the left is a pocket of one row, the rest is joined by the gap
+    compare_rooms(env, &rider, shares);
+    CHECK(shares[STRAIGHT] == 1 && shares[TURN_RIGHT] == 1 && shares[TURN_LEFT] < 0.05f);
     rig_destroy(&rig);
 }
 
@@ -252,6 +278,7 @@ int main(void) {
     test_a_crashed_agent_leaves_and_the_last_one_wins();
     test_one_agent_ends_the_round_when_it_crashes();
     test_observations_are_in_the_frame_of_the_cycle();
+    test_moves_into_two_rooms_are_compared();
     test_room_counts_what_can_be_reached();
     test_script_turns_to_where_there_is_room();
     test_random_rides_take_free_cells_only();

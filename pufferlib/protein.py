@@ -31,6 +31,7 @@ from pufferlib.sweep import (
     SearchSpace,
     Study,
     Trial,
+    TrialState,
     check_params,
     create_study,
     find_env,
@@ -91,7 +92,7 @@ class Protein:
         self._keys: dict[str, str] = {}
         self._env = b""
         self._curves: dict[int, list[tuple[float, float, float]]] = {}  # of reported trials
-        self._stopped: set[int] = set()
+        self._ends: dict[int, TrialState] = {}  # of trials that should be stopped
         name = "function"
         if env_name is None:
             ranges = {
@@ -173,14 +174,14 @@ class Protein:
     def report(self, trial: Trial, share: float, score: float, cost: float) -> bool:
         """Report a trial on its way, done up to `share`; return whether it should be stopped.
 
-        Then `tell` it with its last score: it is recorded as stopped.
+        Then `tell` it with its last score: it is recorded as stopped, or cut if the cost is spent.
         """
         curve = self._curves.setdefault(trial.number, [])
         curve.append((float(share), float(cost), float(score)))
-        should_stop = self.study.note(trial, np.array(curve))
-        if should_stop:
-            self._stopped.add(trial.number)
-        return should_stop
+        end = self.study.note(trial, np.array(curve))
+        if end is not None:
+            self._ends[trial.number] = end
+        return end is not None
 
     def tell(
         self, trial: Trial, score: float = math.nan, cost: float = 1.0, failure: str = ""
@@ -191,8 +192,8 @@ class Protein:
             failure = f"the score must be finite and the cost above 0, but got {score} and {cost}"
         if failure:
             self.study.tell(trial, "failed", np.array(points).reshape(-1, 3), failure)
-        elif trial.number in self._stopped:
-            self.study.tell(trial, "stopped", np.array(points))
+        elif trial.number in self._ends:
+            self.study.tell(trial, self._ends[trial.number], np.array(points))
         else:
             points = [point for point in points if point[0] < 1]
             curve = np.array([*points, (1.0, float(cost), float(score))])

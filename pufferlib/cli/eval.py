@@ -166,11 +166,12 @@ def restore_policy(
 
 
 def with_pictures(config: Config) -> dict[str, Any]:
-    """Return the params of the env, with a `render_mode` if it takes one."""
+    """Return the params of the env, with a `render_mode` if it takes one and has none yet."""
     from pufferlib.registry import find
 
     with contextlib.suppress(ValueError):  # a class in C may have no signature
-        params = inspect.signature(find(config.name).entry_point).parameters
-        if "render_mode" in params:
+        spec = find(config.name)
+        params = inspect.signature(spec.entry_point).parameters
+        if "render_mode" in params and spec.kwargs.get("render_mode") is None:
             return {"render_mode": "rgb_array", **config.env}
     return dict(config.env)

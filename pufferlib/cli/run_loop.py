@@ -5,35 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 from pufferlib.cli.printing import announce_loading, flush_output
+from pufferlib.cli.stopping import stop_requests
 from pufferlib.config import LOGGERS, Config, load_choice
 from pufferlib.errors import CheckpointError, one_line
 from pufferlib.runs import LOG, Run
 
 if TYPE_CHECKING:
-    from pufferlib.distributed.world import World
     from pufferlib.loggers import RunLogger
     from pufferlib.training.trainer import PuffeRL
     from pufferlib.vectorization import VectorEnv
 
 T = TypeVar("T")
 _STOPPING = "puffer: stopping after this iteration, then saving; Ctrl-C again stops at once"
-_STOPS = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,  # the terminal was closed
-}
 
 
 def first_readable(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Path, T]:
@@ -148,7 +139,12 @@ def run_loop(trainer: PuffeRL, run: Run) -> int:
         if trainer.world.is_first:
             trainer.dashboard.note(_STOPPING)
 
-    with _stop_requests(trainer.world, announce_stop) as requested:
+    with stop_requests(announce_stop) as received:
+
+        def requested() -> int:  # a signal that any process received; all of them must call it
+            own = received[0] if received else 0
+            return own if trainer.world.size == 1 else trainer.world.most(own)
+
         while not trainer.done and not requested():
             trainer.evaluate()
             trainer.train()
@@ -162,39 +158,3 @@ def run_loop(trainer: PuffeRL, run: Run) -> int:
         if trainer.world.most(saved != trainer.iteration):  # all processes take part, or none
             run.save(trainer, log, trainer.is_settled)
         return requested()
-
-
-@contextmanager
-def _stop_requests(world: World, on_request: Callable[[], None]) -> Iterator[Callable[[], int]]:
-    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a request; yield a function that returns it.
-
-    A run must end between two iterations to be resumed bit for bit. The function returns the number
-    of the signal, 0 before one arrives; then `on_request` is called. With several processes all of
-    them must call it, and it returns a signal that any of them received. The second signal stops at
-    once. Signals that the process ignores, as background jobs do Ctrl-C, or handles otherwise stay
-    as they are.
-    """
-    received: list[int] = []
-
-    def own_request() -> int:
-        return received[0] if received else 0
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        received.append(signum)
-        if len(received) > 1:
-            raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
-        on_request()
-
-    ours = {
-        signum: default
-        for signum, default in _STOPS.items()
-        if signal.getsignal(signum) is default
-        and threading.current_thread() is threading.main_thread()
-    }
-    for signum in ours:
-        signal.signal(signum, handle)
-    try:
-        yield own_request if world.size == 1 else lambda: world.most(own_request())
-    finally:
-        for signum, default in ours.items():
-            signal.signal(signum, default)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pufferlib import config as configs
 from pufferlib.cli.arguments import Parser, see_working_folder
 from pufferlib.cli.printing import print_table
+from pufferlib.cli.stopping import stop_requests
 from pufferlib.config import Config, Override
 from pufferlib.errors import UsageError, one_line, quoted
 
@@ -57,17 +56,17 @@ def main(words: list[str]) -> int:
         driver = _new_sweep(name, env, options, overrides)
     if options.report:
         return _finish(driver)
-    code = 0
-    with _signals(), _display(driver) as show:
+    with _display(driver) as show, stop_requests(_announce_stop) as received:
         driver.on_event = show
-        try:
-            driver.run()
-        except (KeyboardInterrupt, SystemExit) as stop:
-            code = 130 if isinstance(stop, KeyboardInterrupt) else int(stop.code or 0)
+        driver.run(lambda: bool(received))
     _finish(driver)
-    if code:
+    if received:
         print(f"puffer: stopped; {_resume_command(driver)} continues it", file=sys.stderr)
-    return code
+    return 128 + received[0] if received else 0
+
+
+def _announce_stop() -> None:
+    print("puffer: stopping the trials; Ctrl-C again stops at once", file=sys.stderr)
 
 
 def _new_sweep(
@@ -79,11 +78,13 @@ def _new_sweep(
         JOURNAL,
         Driver,
         SearchSpace,
+        check_installed,
         check_params,
         create_study,
     )
 
     layers = configs.load_sweep(name, overrides, options.config)
+    check_installed(layers.config.method)
     fixed = {f"{section}.{key}" for section, key, _ in overrides if section != "sweep"}
     ranges = {key: each for key, each in layers.ranges.items() if key not in fixed}
     if options.only:
@@ -178,21 +179,6 @@ def _find_folder(name: str, given: str | None, storage: str | None) -> Path:
 
 def _resume_command(driver: Driver) -> str:
     return f"`puffer sweep {driver.config.name} --resume --folder {driver.folder}`"
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exit, so that trials are ended and recorded."""
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + signum)
-
-    before = {signum: signal.signal(signum, handle) for signum in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 # ---- Display -------------------------------------------------------------------------------------
@@ -302,8 +288,9 @@ class _View:
         share = study.left(self._trials).share
         passed = time.monotonic() - self._started
         new, used = done - self._done_before, 1 - share
-        eta = f", about {passed * share / used / 60:.0f} min left" if new >= 2 and used > 0 else ""
-        states = ("complete", "stopped", "failed", "lost")
+        is_known = new >= 2 and 0 < used < 1
+        eta = f", about {passed * share / used / 60:.0f} min left" if is_known else ""
+        states = ("complete", "stopped", "cut", "failed", "lost")
         counts = ", ".join(
             f"{sum(t.state == state for t in self._trials)} {state}" for state in states
         )
@@ -336,7 +323,7 @@ def _print_report(driver: Driver, found: Report) -> None:
     from pufferlib.sweep.report import format_value
 
     study = driver.study
-    states = ("complete", "stopped", "failed", "lost", "running")
+    states = ("complete", "stopped", "cut", "failed", "lost", "running")
     counts = ", ".join(f"{found.count(s)} {s}" for s in states if found.count(s))
     title = f"{driver.config.name}: {len(found.trials)} trials ({counts})"
     if found.best is None:

@@ -8,7 +8,16 @@ from pufferlib.sweep import plots, report
 from pufferlib.sweep.driver import BUDGET_KEYS, Driver, Event, config_ini, with_values
 from pufferlib.sweep.envs import check_params, find_env
 from pufferlib.sweep.search_space import SearchSpace
-from pufferlib.sweep.study import DEFAULT_TRIALS, JOURNAL, Study, Trial, create_study, load_study
+from pufferlib.sweep.study import (
+    DEFAULT_TRIALS,
+    JOURNAL,
+    Study,
+    Trial,
+    TrialState,
+    check_installed,
+    create_study,
+    load_study,
+)
 
 __all__ = [
     "BUDGET_KEYS",
@@ -19,6 +28,8 @@ __all__ = [
     "SearchSpace",
     "Study",
     "Trial",
+    "TrialState",
+    "check_installed",
     "check_params",
     "config_ini",
     "create_study",

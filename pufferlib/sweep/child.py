@@ -1,4 +1,4 @@
-"""The process of a trial: `python -m pufferlib.sweep.child train NAME ...`, an ordinary run.
+"""The process of a trial, an ordinary run: `puffer train NAME ...` with these words in sys.argv.
 
 It ends when its driver does: stdin is a pipe that the driver holds open. Before that, the pipe may
 bring an environment that the driver's script has registered, which no other process knows.
@@ -46,7 +46,3 @@ def _end_with_driver(pipe: BinaryIO) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_PATIENCE)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

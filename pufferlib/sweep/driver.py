@@ -24,7 +24,7 @@ from pufferlib.sweep.executors import (
     is_in_use,
     read_log,
 )
-from pufferlib.sweep.study import Study, Trial
+from pufferlib.sweep.study import Study, Trial, TrialState
 
 BUDGET_KEYS = ("train.total_timesteps", "train.num_iterations")  # the length of a run
 
@@ -54,7 +54,7 @@ class _Running:
         self.points: list[tuple[float, float, float]] = []
         self.records = 0
         self.keys: list[str] = []
-        self.is_stopping = False
+        self.ends_as: TrialState | None = None  # once it was asked to end
         self.deadline = math.inf
         self.next_check = 0.0
 
@@ -95,18 +95,18 @@ class Driver:
         """The trials that this driver runs, with their curves so far."""
         return [replace(each.trial, curve=each.curve) for each in self._running]
 
-    def run(self) -> None:
-        """Run trials until the budget is spent.
+    def run(self, is_stopped: Callable[[], object] = lambda: False) -> None:
+        """Run trials until the budget is spent or `is_stopped` returns something true.
 
-        Raises UsageError if no trial can work: none reports the metric, or none starts. An
-        interrupt ends the trials that run; their configs run again when the sweep is resumed.
+        Trials that still run are ended then, and their configs run again when the sweep is resumed.
+        Raises UsageError if no trial can work: none reports the metric, or none starts.
         """
         is_ray = self.study.config.executor == "ray"
         executor = self._executor or (RayExecutor() if is_ray else LocalExecutor())
         options = self.study.config
         self._parallel = options.parallel or executor.capacity(options.threads)
         try:
-            while True:
+            while not is_stopped():
                 self.reap()
                 has_budget = self._start_trials(executor)
                 if not self._running and not has_budget and not self.study.abandoned():
@@ -189,16 +189,17 @@ class Driver:
         before = len(each.points)
         self._note_records(each, progress.records)
         if progress.exit_code is None:
-            if each.is_stopping and time.monotonic() > each.deadline:
+            if each.ends_as is not None and time.monotonic() > each.deadline:
                 each.process.kill()
-            elif not each.is_stopping and len(each.points) > before:
+            elif each.ends_as is None and len(each.points) > before:
                 if time.monotonic() < each.next_check and each.points[-1][0] < 1:
                     return
                 each.next_check = time.monotonic() + _CHECK
                 self.on_event(Event("progress", replace(each.trial, curve=each.curve)))
                 is_whole = each.points[-1][0] >= 1  # only its last checkpoint is missing
-                if self.study.note(each.trial, each.curve) and not is_whole:
-                    each.is_stopping = True
+                end = self.study.note(each.trial, each.curve)
+                if end is not None and not is_whole:
+                    each.ends_as = end
                     each.deadline = time.monotonic() + _PATIENCE
                     each.process.stop()
             elif not each.points:
@@ -209,8 +210,8 @@ class Driver:
         failure = progress.failure or f"exit code {code}"
         if code == 0 and each.points:
             self._end(each, "complete")
-        elif each.is_stopping and each.points:
-            self._end(each, "stopped")
+        elif each.ends_as is not None and each.points:
+            self._end(each, each.ends_as)
         elif code == 0:
             self._missing_metric(each)
         elif abs(code) % 128 in _KILLS and (code < 0 or code > 128):
@@ -218,7 +219,8 @@ class Driver:
             state = "lost" if each.trial.retry_of is None else "failed"
             self._end(each, state, f"its process was killed by signal {abs(code) % 128}")
         elif code < 0:
-            self._end(each, "failed", f"it crashed with signal {-code}: {progress.failure}")
+            said = f": {progress.failure}" if progress.failure else ""
+            self._end(each, "failed", f"it crashed with signal {-code}{said}")
         else:
             self._end(each, "failed", failure)
             self._check_start(each, failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 
 Curve = NDArray[np.float64]  # [points, 3]: share of the trial that is done, cost, score
 
-State = Literal["complete", "stopped", "failed", "running"]
+# stopped: judged to be hopeless; cut: ended before that by something else
+State = Literal["complete", "stopped", "cut", "failed", "running"]
 _CURVE_POINTS = 32  # of a trial that are kept
-_FEW = 4  # trials that must be complete before one is stopped
+_FEW = 2  # trials that must be complete before one is stopped
 _GOOD = 0.25  # share of the complete trials that count as good
-_LEAST_GOOD = 3
+_LEAST_GOOD = 2
+_CLEAR = 0.1  # share of what a good trial learns, by which a worse one must be behind
 _GRACE = 0.15  # share of a trial that is always run
 
 
@@ -55,11 +58,12 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[int]:
 
 
 def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
-    """Return whether no good trial was ever as bad as this one, at its cost and at its share.
+    """Return whether no good trial was ever nearly as bad as this one, at its cost and its share.
 
-    Good are the best quarter of the complete trials, three at least. Each is read at the cost that
+    Good are the best quarter of the complete trials, two at least. Each is read at the cost that
     this trial has come to, and at the same share of its way: the lower score counts. At equal cost
-    alone, a long trial would be measured against short ones that have already ended.
+    alone, a long trial would be measured against short ones that have already ended. The trial must
+    be clearly behind: before any has learned much, chance decides which one leads.
     """
     complete = [each for each in others if each.state == "complete"]
     if len(complete) < _FEW or not len(curve) or curve[-1, 0] < _GRACE:
@@ -68,9 +72,9 @@ def is_hopeless(curve: Curve, others: Sequence[Evidence]) -> bool:
     good = complete[: max(_LEAST_GOOD, round(_GOOD * len(complete)))]
     share, cost, _ = curve[-1]
     reached = [
-        float(np.interp(place, each.curve[:, column], each.curve[:, 2]))
-        for each in good
+        float(np.interp(place, each.curve[:, column], each.curve[:, 2], left=-math.inf))
+        - _CLEAR * abs(each.score - float(each.curve[0, 2]))
+        for each in good  # before its curve begins, it may have been as bad
         for column, place in enumerate((share, cost))
-        if place >= each.curve[0, column]  # else its curve begins later
     ]
-    return bool(reached) and bool(curve[:, 2].max() < min(reached))
+    return bool(curve[:, 2].max() < min(reached))

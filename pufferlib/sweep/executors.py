@@ -20,7 +20,8 @@ from pufferlib.sweep.child import HEADER
 from pufferlib.system import usable_cores
 
 INI = "trial.ini"
-PROGRAM = ("-m", "pufferlib.sweep.child")  # what Python runs for a trial
+# what Python runs for a trial; -m would warn that the package has already imported the module
+PROGRAM = ("-c", "from pufferlib.sweep.child import main; main()")
 
 
 class Job(NamedTuple):
@@ -151,9 +152,13 @@ class _LogReader:
             self._path = next(self._folder.glob(f"*/{LOG}"), None)
             if self._path is None:
                 return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:  # a run that fails before it trains removes its folder
+            self._path = None
+            return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return [json.loads(line) for line in whole.splitlines()]

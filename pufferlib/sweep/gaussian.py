@@ -63,9 +63,8 @@ class Models:
     def __init__(self, space: SearchSpace, trials: Sequence[Evidence], fits: Fits) -> None:
         self._space = space
         self._has_progress = space.budget_axis is None
-        scored = [
-            each for each in trials if len(each.curve) and each.state in ("complete", "stopped")
-        ]
+        ended = [each for each in trials if each.state in ("complete", "stopped", "cut")]
+        scored = [each for each in ended if len(each.curve)]
         points, scores = self._curve_points(scored)
         self._center = float(np.median([each.score for each in scored]))
         spread = max(max(each.score for each in scored) - self._center, 1e-12)
@@ -76,7 +75,10 @@ class Models:
             ends = np.array([self._input(each.unit, 1.0) for each in failed[-MAX_POINTS // 4 :]])
             points = np.vstack([points, ends])
             scores = np.append(scores, np.full(len(ends), min(each.score for each in scored)))
-        self.score_model = _fit(points, np.maximum(scores, self._floor), "score", count, fits)
+        scores = _evened(np.maximum(scores, self._floor))
+        low, high = np.quantile(scores, [0.1, 0.9])
+        self._spread = float(high - low)
+        self.score_model = _fit(points, scores, "score", count, fits)
         units = np.array([each.unit for each in scored])
         costs = np.log([each.full_cost for each in scored])
         self.cost_model = _fit(units, costs, "cost", count, fits)
@@ -88,13 +90,14 @@ class Models:
 
     @property
     def noise(self) -> float:
-        """Deviation of a score between two runs of one config, as the model sees it."""
+        """Deviation between two runs of one config, as a share of the spread of all scores."""
         likelihood = self.score_model.likelihood
         scale = float(self.score_model.outcome_transform.stdvs.squeeze())
-        return math.sqrt(float(likelihood.noise.detach().squeeze())) * scale
+        noise = math.sqrt(float(likelihood.noise.detach().squeeze())) * scale
+        return noise / max(self._spread, 1e-12)
 
     def score(self, units: Array) -> Prediction:
-        """Predict the score at the end of trials."""
+        """Predict the score at the end of trials, on the scale of the model: see `_evened`."""
         full = np.ones((len(units), 1))
         return _predict(self.score_model, np.hstack([units, full]) if self._has_progress else units)
 
@@ -116,14 +119,21 @@ class Models:
         return scales[: self._space.width]
 
     def _curve_points(self, scored: Sequence[Evidence]) -> tuple[Array, Array]:
-        """Return inputs and scores of the model: ends of trials first, then earlier points."""
-        per_trial = int(np.clip(MAX_POINTS // len(scored), 1, _PER_TRIAL))
+        """Return inputs and scores of the model: ends of trials and earlier points.
+
+        A stopped trial counts as if it had ended with its last score: it was judged to be hopeless,
+        and a model that only knows its beginning would ask for it again.
+        """
+        kept = _newest_and_best(scored)
+        per_trial = int(np.clip(MAX_POINTS // len(kept), 1, _PER_TRIAL))
         inputs, scores = [], []
-        for each in scored[-MAX_POINTS:]:
+        for each in kept:
             wanted = each.curve[-1, 0] * np.arange(per_trial, 0, -1) / per_trial
             rows = {int(np.abs(each.curve[:, 0] - share).argmin()) for share in wanted}
             for row in sorted(rows):
-                point = self._input(each.unit, each.curve[row, 0])
+                is_end = row == len(each.curve) - 1 and each.state == "stopped"
+                share = 1.0 if is_end and not self._has_progress else each.curve[row, 0]
+                point = self._input(each.unit, share)
                 if point is not None:
                     inputs.append(point)
                     scores.append(each.curve[row, 2])
@@ -156,7 +166,34 @@ class Models:
         return point
 
 
+def _newest_and_best(scored: Sequence[Evidence]) -> Sequence[Evidence]:
+    """Return as many trials as a model takes: half of them the best, the others the newest."""
+    if len(scored) <= MAX_POINTS:
+        return scored
+    ranked = sorted(range(len(scored)), key=lambda i: -scored[i].score)
+    best = set(ranked[: MAX_POINTS // 2])
+    newest = [i for i in range(len(scored)) if i not in best][-MAX_POINTS // 2 :]
+    return [scored[i] for i in sorted({*best, *newest})]
+
+
 _GRID = np.linspace(0, 1, 33)
+
+
+def _evened(scores: Array) -> Array:
+    """Return scores on a scale where they are spread evenly (Yeo and Johnson 2000).
+
+    Most configs learn little and a few learn a lot: on the plain scale a model would see an outlier
+    and a flat rest. The order stays, and at most a logarithm is taken of either tail.
+    """
+    from scipy.stats import yeojohnson, yeojohnson_normmax
+
+    low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
+    plain = (scores - middle) / max(high - low, 1e-3 * float(np.ptp(scores)), 1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about scores that are all alike
+        power = float(yeojohnson_normmax(plain))
+    power = min(max(power, 0.0), 2.0) if math.isfinite(power) else 1.0
+    return np.asarray(yeojohnson(plain, power))
 
 
 def _fit(inputs: Array, values: Array, name: str, count: int, fits: Fits) -> Any:

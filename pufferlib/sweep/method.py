@@ -21,13 +21,17 @@ from pufferlib.sweep.search_space import SearchSpace, Unit
 
 Array = NDArray[np.float64]
 
+_NUM_FIRST = 4  # trials before a model is fitted
+_INNER = 0.7  # share of each range, around its middle, that they are drawn from
 _GLOBAL = 512  # candidates from everywhere
 _LOCAL = 256  # candidates around the front, for each scale
 _CENTERS = 12  # trials that candidates are drawn around
 _SCALES = (0.02, 0.08, 0.25)  # of steps away from a center
 _NEVER = 1e12  # below the worth of any config that fits
+_KNOWN = 8  # complete trials before one is repeated
 _JUMP = 0.05  # chance of a key to go anywhere
-_NOISY = 0.02  # deviation between runs of a config, in ranges of scores, from which it is repeated
+_DEAR = 0.1  # share of the cost that is left above which no config is repeated
+_NOISY = 0.02  # deviation between runs of a config, in spreads of scores, from which it is repeated
 
 
 class Budget(NamedTuple):
@@ -50,19 +54,19 @@ class Protein:
     def __init__(self, space: SearchSpace, seed: int = 0, repeats: int = 2) -> None:
         self.space, self.seed, self.repeats = space, seed, repeats
         self._fits = Fits()
-        self.num_first = max(4, min(8, len(space.ranges) + 2))  # trials before a model is fitted
 
     def suggest(self, trials: Sequence[Evidence], budget: Budget) -> Suggestion:
         """Return the next config; `trials` are all so far, the running ones included."""
         rng = np.random.default_rng([self.seed, len(trials)])
-        scored = [i for i, each in enumerate(trials) if len(each.curve) and _is_done(each)]
-        if len(trials) < self.num_first or len(scored) < 3:
-            return Suggestion(self._first(len(trials), rng))
+        ended = [each for each in trials if each.state in ("complete", "stopped")]
+        scored = [each for each in ended if len(each.curve)]
+        if len(trials) < _NUM_FIRST or len(scored) < 3:
+            return Suggestion(self._first(len(trials)))
         models = Models(self.space, trials, self._fits)
-        repeat = self._to_repeat(trials, models)
+        repeat = self._to_repeat(trials, models, budget)
         if repeat is not None:
             return Suggestion(trials[repeat].unit, repeat)
-        candidates = self._candidates([trials[i] for i in scored], rng)
+        candidates = self._candidates(scored, rng)
         values = self._values(models, trials, candidates, budget)
         for scale in _SCALES[::-1]:  # climb from the best few
             best = candidates[np.argsort(-values)[:6]]
@@ -74,14 +78,19 @@ class Protein:
     def recommend(self, trials: Sequence[Evidence]) -> int | None:
         """Return the complete trial with the best config.
 
-        Of a config that ran several times the mean counts. Of configs within a fiftieth of the
-        best, the one that ran most often leads, so a single lucky run does not win; of equal ones
-        the cheapest.
+        Of a config that ran several times the mean counts, stopped runs included. Of configs within
+        a fiftieth of the best, the one that ran most often leads, so a single lucky run does not
+        win; of equal ones the cheapest.
         """
         groups: dict[bytes, list[int]] = {}
         for index, each in enumerate(trials):
-            if each.state == "complete" and len(each.curve):
+            if each.state in ("complete", "stopped") and len(each.curve):
                 groups.setdefault(each.unit.round(9).tobytes(), []).append(index)
+        groups = {
+            key: group
+            for key, group in groups.items()
+            if any(trials[i].state == "complete" for i in group)
+        }
         if not groups:
             return None
         means = {key: float(np.mean([trials[i].score for i in g])) for key, g in groups.items()}
@@ -94,28 +103,39 @@ class Protein:
             is_leader = means[key] >= best - spread / 50 and len(groups[key]) == most
             return is_leader, means[key], -costs[key]
 
-        return max(groups[max(groups, key=rank)], key=lambda i: trials[i].score)
+        leading = [i for i in groups[max(groups, key=rank)] if trials[i].state == "complete"]
+        return max(leading, key=lambda i: trials[i].score)
 
-    def _first(self, number: int, rng: np.random.Generator) -> Unit:
-        """Return a config before there is a model: spread out, and short where that is searched."""
+    def _first(self, number: int) -> Unit:
+        """Return a config before there is a model: the middle of the ranges, then spread out.
+
+        Ranges are laid around what is plausible, so their middle is a good guess and their corners
+        are poor ones. The middle runs at full length: its curve shows what each shorter one gives.
+        """
         from scipy.stats import qmc
 
-        sobol = qmc.Sobol(self.space.width, seed=np.random.default_rng(self.seed))
-        unit = np.asarray(sobol.random(64)[number % 64], dtype=np.float64)
-        if self.space.budget_axis is not None:
-            unit[self.space.budget_axis] *= 0.5
+        if number == 0:
+            unit = np.full(self.space.width, 0.5)
+            if self.space.budget_axis is not None:
+                unit[self.space.budget_axis] = 1.0
+        else:
+            sobol = qmc.Sobol(self.space.width, seed=np.random.default_rng(self.seed))
+            unit = 0.5 + _INNER * (np.asarray(sobol.random(64)[number % 64]) - 0.5)
         return np.asarray(self.space.snap(unit[None])[0])
 
-    def _to_repeat(self, trials: Sequence[Evidence], models: Models) -> int | None:
-        """Return the leading trial if its config must be run again to be trusted."""
-        complete = [i for i, each in enumerate(trials) if each.state == "complete"]
-        if not self.repeats or len(complete) < 2 * self.num_first:
+    def _to_repeat(self, trials: Sequence[Evidence], models: Models, budget: Budget) -> int | None:
+        """Return the leading trial if its config must be run again to be trusted.
+
+        In the first half of the budget a better one is more likely to be found than to be missed.
+        """
+        complete = sum(each.state == "complete" for each in trials)
+        if not self.repeats or budget.share > 0.5 or complete < _KNOWN:
             return None
-        scores = np.array([trials[i].score for i in complete])
-        spread = float(np.quantile(scores, 0.9) - np.quantile(scores, 0.1))
-        if models.noise < _NOISY * spread:
+        if models.noise < _NOISY:
             return None
-        leader = complete[int(scores.argmax())]
+        leader = self.recommend(trials)
+        if leader is None or trials[leader].full_cost > _DEAR * budget.cost:
+            return None
         unit = trials[leader].unit
         runs = sum(np.allclose(each.unit, unit) for each in trials)
         repeated = len(trials) - len({each.unit.round(9).tobytes() for each in trials})
@@ -160,16 +180,15 @@ class Protein:
         best = float(models.score(np.array(known)).mean.max())
         values = _log_improvement(score.mean, score.deviation, best)
         values = values + np.log(models.success(units))
-        values -= min(1.0, max(0.0, budget.share)) * np.log(cost)
+        # below a hundredth of what is left, cheaper is no better: else the cheapest, which teach
+        # little, would be tried forever
+        floor = 0.01 * budget.cost if math.isfinite(budget.cost) else 0.0
+        values -= min(1.0, max(0.0, budget.share)) * np.log(np.maximum(cost, floor))
         values[cost > budget.cost] -= _NEVER  # it could not be finished
         for pending in (each.unit for each in trials if each.state == "running"):
             distance = (((units - pending) / models.lengthscales()) ** 2).sum(1)
             values += np.log(-np.expm1(-np.maximum(distance, 1e-12) / 2))
         return np.asarray(values)
-
-
-def _is_done(trial: Evidence) -> bool:
-    return trial.state in ("complete", "stopped")
 
 
 def _log_improvement(mean: Array, deviation: Array, best: float) -> Array:

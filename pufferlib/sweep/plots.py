@@ -33,7 +33,7 @@ def draw(study: Study, report: Report, path: Path) -> None:
         _draw_coordinates(axes[1, 1], study, report, scored)
         counts = ", ".join(
             f"{report.count(state)} {state}"
-            for state in ("complete", "stopped", "failed", "lost")
+            for state in ("complete", "stopped", "cut", "failed", "lost")
             if report.count(state)
         )
         figure.suptitle(f"{study.name}: {len(report.trials)} trials ({counts})")
@@ -64,7 +64,7 @@ def _draw_front(axes: Any, study: Study, report: Report, scored: list[Trial]) ->
     if costs and max(costs) > 5 * min(costs):
         axes.set_xscale("log")
     _focus(axes, scored)
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="best", fontsize=8)
     axes.grid(alpha=0.25)
 
 

@@ -24,7 +24,7 @@ import psutil
 from pufferlib.config import Range, SweepConfig, check_range
 from pufferlib.errors import MissingExtraError, UsageError, imported, one_line, quoted
 from pufferlib.sweep.distributions import from_params, to_distributions, to_params
-from pufferlib.sweep.evidence import Curve, Evidence, is_hopeless, pareto_front, thin
+from pufferlib.sweep.evidence import Curve, Evidence, State, is_hopeless, pareto_front, thin
 from pufferlib.sweep.method import Budget, Protein, Suggestion
 from pufferlib.sweep.search_space import SearchSpace
 
@@ -32,17 +32,18 @@ JOURNAL = "study.journal"
 DEFAULT_TRIALS = 50
 _STALE = 120.0  # seconds without a sign of life after which a driver elsewhere counts as dead
 _BEAT = 20.0  # seconds between two signs of life
+_BEAT_COST = 0.01  # share of max_cost that a trial may spend between two of them
 
-TrialState = Literal["running", "complete", "stopped", "failed", "lost"]
+TrialState = Literal["running", "complete", "stopped", "cut", "failed", "lost"]
 
 
 @dataclass(frozen=True)
 class Trial:
     """One config that was tried.
 
-    `complete` trials ran to their end, `stopped` ones were hopeless, `failed` ones ended with the
-    line in `failure`. Those whose process or driver was killed are `lost`: they do not count, and
-    their config runs again, once.
+    `complete` trials ran to their end, `stopped` ones were hopeless, `cut` ones still ran when the
+    cost of the sweep was spent, `failed` ones ended with the line in `failure`. Those whose process
+    or driver was killed are `lost`: they do not count, and their config runs again, once.
     """
 
     number: int
@@ -77,11 +78,6 @@ class Study:
         self, study: Any, space: SearchSpace, config: SweepConfig, is_new: bool = True
     ) -> None:
         self._optuna = imported("optuna", "sweep", "Optuna")
-        if config.method == "protein" and find_spec("botorch") is None:  # before any trial
-            raise MissingExtraError(
-                "BoTorch must be installed for method protein, but is not. "
-                "Try: pip install 'pufferlib[sweep]', or method tpe."
-            )
         self._study, self._storage = study, study._storage
         self.space, self.config = space, config
         self.name: str = study.study_name
@@ -91,7 +87,7 @@ class Study:
         seed = config.seed if is_new else (config.seed + os.getpid()) % 2**31
         self._sampler = _make_sampler(self._optuna, config.method, seed)
         self._ids: dict[int, int] = {}  # of trials in the storage, by number
-        self._last_beat: dict[int, float] = {}
+        self._last_beat: dict[int, tuple[float, float]] = {}  # when, and cost by then, by number
         self._driver = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -116,7 +112,7 @@ class Study:
         if frozen.state == states.COMPLETE:
             state = "complete"
         elif frozen.state == states.PRUNED:
-            state = "stopped"
+            state = "cut" if attrs.get("cut") else "stopped"
         elif frozen.state == states.FAIL:
             state = "lost" if attrs.get("lost") else "failed"
         return Trial(
@@ -152,10 +148,8 @@ class Study:
         for each in trials:
             curve = each.curve.copy()
             curve[:, 2] *= self._sign
-            state = "stopped" if each.state == "lost" and len(curve) else each.state
-            found.append(
-                Evidence(self.space.encode(each.config), curve, state)  # type: ignore[arg-type]
-            )
+            state: State = "cut" if each.state == "lost" else each.state
+            found.append(Evidence(self.space.encode(each.config), curve, state))
         return found
 
     # ---- Ask and tell ----------------------------------------------------------------------------
@@ -257,26 +251,26 @@ class Study:
         self._ids[frozen.number] = trial_id
         return self._trial(frozen)
 
-    def note(self, trial: Trial, curve: Curve) -> bool:
-        """Record how far a trial is; return whether it should stop.
+    def note(self, trial: Trial, curve: Curve) -> TrialState | None:
+        """Record how far a trial is; return the state it should end in, None if it should go on.
 
-        It should if it is hopeless, or if the cost of the sweep is spent.
+        `stopped` if it is hopeless, `cut` if the cost of the sweep is spent.
         """
-        now, last = time.monotonic(), self._last_beat.get(trial.number, -math.inf)
-        is_due = now - last > _BEAT
-        if is_due:
-            self._last_beat[trial.number] = now
+        now, cost = time.monotonic(), float(curve[-1, 1]) if len(curve) else 0.0
+        last, last_cost = self._last_beat.get(trial.number, (-math.inf, 0.0))
+        limit = math.inf if self.config.max_cost is None else self.config.max_cost
+        if now - last > _BEAT or cost - last_cost > _BEAT_COST * limit:
+            self._last_beat[trial.number] = now, cost
             self._set_attrs(trial, {"beat": time.time(), "curve": thin(curve).tolist()})
         if not len(curve):
-            return False
+            return None
         others = [each for each in self.trials() if each.number != trial.number]
-        if self.config.max_cost is not None:
-            spent = sum(each.cost for each in others) + curve[-1, 1]
-            if spent >= self.config.max_cost:
-                return True
+        if sum(each.cost for each in others) + cost >= limit:
+            return "cut"
         signed = curve.copy()
         signed[:, 2] *= self._sign
-        return self.config.early_stop and is_hopeless(signed, self._evidence(others))
+        stops = self.config.early_stop and is_hopeless(signed, self._evidence(others))
+        return "stopped" if stops else None
 
     def tell(
         self, trial: Trial, state: TrialState, curve: Curve | None = None, failure: str = ""
@@ -300,11 +294,11 @@ class Study:
         states = self._optuna.trial.TrialState
         if failure:
             self._set_attrs(trial, {"failure": one_line(failure)})
-        if state == "lost":
-            self._set_attrs(trial, {"lost": True})
-        ends = {"complete": states.COMPLETE, "stopped": states.PRUNED}
+        if state in ("lost", "cut"):  # which Optuna does not tell from failed and stopped
+            self._set_attrs(trial, {state: True})
+        ends = {"complete": states.COMPLETE, "stopped": states.PRUNED, "cut": states.PRUNED}
         values = [value] if state == "complete" and value is not None else None
-        if state == "stopped" and value is not None:  # where Optuna keeps it
+        if state in ("stopped", "cut") and value is not None:  # where Optuna keeps it
             try:
                 self._storage.set_trial_intermediate_value(self._ids[trial.number], 0, value)
             except self._optuna.exceptions.UpdateFinishedTrialError:
@@ -343,6 +337,16 @@ class Study:
 # ---- Creating and loading ------------------------------------------------------------------------
 
 
+def check_installed(method: str) -> None:
+    """Raise MissingExtraError if what a sweep with this method needs is not installed."""
+    imported("optuna", "sweep", "Optuna")
+    if method == "protein" and find_spec("botorch") is None:
+        raise MissingExtraError(
+            "BoTorch must be installed for method protein, but is not. "
+            "Try: pip install 'pufferlib[sweep]', or method tpe."
+        )
+
+
 def create_study(
     storage: str | None,
     name: str,
@@ -355,6 +359,7 @@ def create_study(
 
     `about` is kept with it: JSON values that the caller needs to resume.
     """
+    check_installed(config.method)  # before anything is written
     optuna = imported("optuna", "sweep", "Optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -396,6 +401,7 @@ def load_study(
     if "sweep" not in attrs:
         raise UsageError(f"study {quoted(name)} must be one of `puffer sweep`, but is not.")
     config = SweepConfig.from_dict({**attrs["sweep"], **(changes or {})})
+    check_installed(config.method)
     ranges: dict[str, Range] = {
         key: check_range(key, text, key) if "." in key else _plain_range(key, text)
         for key, text in attrs["space"].items()

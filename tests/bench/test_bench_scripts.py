@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -85,6 +86,14 @@ def test_without_a_recurrent_layer_the_mark_must_be_missed(learning: ModuleType)
     assert not learning.is_as_expected("tmaze/none", reached)
     assert not learning.is_as_expected("tmaze", missed)
     assert {env for env, _ in learning.VARIANTS.values()} == {"memory", "tmaze"}
+
+
+def test_the_cost_of_a_run_is_the_cpu_time_of_its_process(learning: ModuleType) -> None:
+    before = learning.cpu_seconds_of_children()
+    code = "import time\nwhile time.process_time() < 0.2: pass\ntime.sleep(0.1)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    assert 0.2 <= learning.cpu_seconds_of_children() - before < 5
 
 
 def test_a_growing_log_is_read_up_to_its_last_whole_line(

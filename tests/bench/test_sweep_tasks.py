@@ -54,3 +54,15 @@ def test_a_sweep_stays_within_its_budget(sweeps: ModuleType) -> None:
     assert {outcome.state for outcome in outcomes} == {"complete", "failed"}
     spent = sum(outcome.curve[-1].cost for outcome in outcomes)
     assert spent == pytest.approx(outcomes[-1].total_cost)
+
+
+def test_a_sampler_can_begin_with_the_first_trial_of_protein(sweeps: ModuleType) -> None:
+    pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
+    task = sweeps.learner()
+
+    first = sweeps.OptunaSearch(task, "gp+middle", seed=0).ask(1.0, task.budget)
+    protein = sweeps.ProteinSearch(task, seed=0).ask(1.0, task.budget)
+
+    assert first.keys() == protein.keys()
+    for key, value in protein.items():
+        assert first[key] == pytest.approx(value)

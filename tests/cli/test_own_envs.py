@@ -14,6 +14,8 @@ import pytest
 
 from pufferlib import registry
 from pufferlib.cli import main
+from pufferlib.cli.eval import with_pictures
+from pufferlib.config import Config
 
 WORDS = ["--vec.num-envs=4", "--train.batch-size=64", "--train.num-iterations=2"]
 WORDS += ["--train.dashboard=off"]
@@ -167,6 +169,19 @@ def test_an_animation_sets_the_render_mode(own_module: str) -> None:
     frames = frames_of("walk.gif")
     assert frames[0].shape == (16, 24, 3)
     assert len(frames) > 1
+
+
+@pytest.mark.parametrize(
+    ("default", "params"), [(None, {"render_mode": "rgb_array"}), ("pixel", {})]
+)
+def test_an_animation_keeps_the_mode_of_a_family(
+    default: str | None, params: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(render_mode: str) -> None: ...
+
+    monkeypatch.setattr(registry, "_registered", {})
+    registry.register("drawn", drawn, {"render_mode": default})
+    assert with_pictures(Config(name="drawn")) == params
 
 
 def test_an_animation_of_a_gymnasium_env(monkeypatch: pytest.MonkeyPatch) -> None:

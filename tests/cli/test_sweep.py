@@ -114,15 +114,19 @@ def test_the_view_shows_trials_best_and_budget(tmp_path: Path) -> None:
     study = create_study(None, "s", SearchSpace(ranges), options, tmp_path)
     driver = Driver(study, configs.load("bandit"), tmp_path)
     view = _View(driver)
-    for score in (1.0, 2.0):
-        trial = study.ask()
-        assert trial is not None
-        study.tell(trial, "complete", np.array([[1.0, 5.0, score]]))
-        view.note(Event("end", study.trials()[-1]))
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(view.render())
-    text = console.export_text()
 
-    assert "2 complete, 0 stopped, 0 failed, 0 lost; 50% of the budget" in text
+    def run_two(score: float) -> str:
+        for _ in range(2):
+            trial = study.ask()
+            assert trial is not None
+            study.tell(trial, "complete", np.array([[1.0, 5.0, score]]))
+            view.note(Event("end", study.trials()[-1]))
+        console = Console(width=100, record=True, file=io.StringIO())
+        console.print(view.render())
+        return console.export_text()
+
+    text = run_two(2.0)
+    assert "2 complete, 0 stopped, 0 cut, 0 failed, 0 lost; 50% of the budget" in text
     assert "best mean_reward 2: gamma=" in text
     assert "trial 1 complete: mean_reward 2 at 5 seconds" in text
+    assert "100% of the budget\n" in run_two(3.0).replace(" \n", "\n")  # and no time left

@@ -125,7 +125,7 @@ def campaign(kills: int, num_trials: int, is_real: bool, seed: int, method: str)
                 break
             if rng.random() < 0.9:  # else it is killed while it starts
                 wait_for_trials(driver)
-            time.sleep(rng.uniform(0.0, 0.5))
+            time.sleep(rng.uniform(0.0, 6.0 if is_real else 0.5))  # from start to beyond its end
             if driver.poll() is not None:  # the sweep came to its end before all kills
                 verdict.finish()
                 verdict.num_trials += max(4, num_trials // 4)

@@ -13,7 +13,7 @@ from pufferlib import config as configs
 from pufferlib.config import SweepConfig, check_range
 from pufferlib.errors import UsageError
 from pufferlib.sweep import Driver, Event, SearchSpace, Study, config_ini, create_study, load_study
-from pufferlib.sweep.executors import LocalExecutor
+from pufferlib.sweep.executors import LocalExecutor, _LogReader
 from pufferlib.sweep.report import make_report, write_best
 
 pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
@@ -26,7 +26,7 @@ def make_driver(
     folder: Path, texts: dict[str, str] | None = None, env: dict[str, str] | None = None, **options
 ) -> Driver:
     ranges = {key: check_range(key, text, key) for key, text in (texts or RATES).items()}
-    chosen = {"method": "random", "num_trials": 3, "parallel": 2, **options}
+    chosen = {"method": "random", "num_trials": 3, "parallel": 2, "early_stop": False, **options}
     study = create_study(None, "study", SearchSpace(ranges), SweepConfig(**chosen), folder)
     overrides = [("env", key, value) for key, value in (env or {}).items()]
     config = configs.load("", overrides, packaged=False)
@@ -68,7 +68,7 @@ def test_a_bad_trial_is_one_line_and_the_sweep_goes_on(
     tmp_path: Path, fault: str, message: str
 ) -> None:
     texts = {**RATES, "env.fault": f"none, {fault}"}
-    driver = make_driver(tmp_path, texts, num_trials=8, start=False, early_stop=False)
+    driver = make_driver(tmp_path, texts, num_trials=8, start=False)
     driver.run()
 
     trials = driver.study.trials()
@@ -140,7 +140,9 @@ def test_a_config_that_is_killed_twice_has_failed(tmp_path: Path) -> None:
 
 def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
     texts = {"train.learning_rate": "0.001, 0.0011, 0.0012, 0.0013, 0.1"}
-    driver = make_driver(tmp_path, texts, env={"pause": "0.05"}, num_trials=12, parallel=1)
+    driver = make_driver(
+        tmp_path, texts, env={"pause": "0.05"}, num_trials=12, parallel=1, early_stop=True
+    )
     driver.run()
 
     bad = [t for t in driver.study.trials() if t.config["train.learning_rate"] == 0.1]
@@ -148,6 +150,14 @@ def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
     assert late
     assert {t.state for t in late} == {"stopped"}
     assert all(t.curve[-1, 0] < 1 for t in late)
+
+
+def test_a_trial_that_runs_when_the_cost_is_spent_is_cut(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"pause": "0.1"}, num_trials=None, max_cost=1.5, parallel=1)
+    driver.run()  # a whole trial costs 1
+
+    assert states(driver.study) == ["complete", "cut"]
+    assert 0.5 <= driver.study.trials()[1].cost < 1
 
 
 def test_an_interrupt_ends_the_trials_and_the_sweep_can_be_resumed(tmp_path: Path) -> None:
@@ -184,6 +194,18 @@ def test_the_finished_run_of_a_dead_driver_is_adopted(tmp_path: Path) -> None:
 
     (adopted,) = other.study.trials()
     assert (adopted.state, adopted.score) == ("complete", trial.score)
+
+
+def test_the_folder_of_a_run_may_vanish(tmp_path: Path) -> None:
+    log = tmp_path / "run" / "metrics.jsonl"  # a run that fails before it trains removes it
+    log.parent.mkdir()
+    log.write_text('{"steps": 1}\n')
+    reader = _LogReader(tmp_path)
+    assert reader.read() == [{"steps": 1}]
+    log.unlink()
+
+    assert reader.read() == []
+    assert reader.read() == []
 
 
 def test_trials_are_limited_to_their_cores(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pufferlib.config import as_range, parse_number
 from pufferlib.sweep.evidence import Evidence
-from pufferlib.sweep.gaussian import Fits, Models
+from pufferlib.sweep.gaussian import Fits, Models, _evened
 from pufferlib.sweep.method import Budget, Protein, _log_improvement
 from pufferlib.sweep.search_space import SearchSpace
 
@@ -21,6 +21,13 @@ pytest.importorskip("botorch", reason="needs pufferlib[sweep]")
 def cube(width: int) -> SearchSpace:
     texts = {f"x{i}": "uniform 0 1" for i in range(width)}
     return SearchSpace({key: as_range(text, key, parse_number) for key, text in texts.items()})
+
+
+def cube_with_length(others: int = 1) -> SearchSpace:
+    texts = {f"x{i}": "uniform 0 1" for i in range(others)}
+    texts["steps"] = "log_uniform 100 10000"
+    ranges = {key: as_range(text, key, parse_number) for key, text in texts.items()}
+    return SearchSpace(ranges, budget="steps")
 
 
 def trial(unit: np.ndarray, score: float, cost: float = 1.0) -> Evidence:
@@ -107,6 +114,63 @@ def test_models_know_their_uncertainty() -> None:
     assert far > 3 * near
 
 
+def test_a_trial_stopped_before_the_shortest_length_still_counts() -> None:
+    # steps at 0.25 are 316; a tenth of it is below 100, where no other trial can be compared
+    good = [trial(np.array([x, 0.25]), 10 * x) for x in np.linspace(0.1, 0.5, 6)]
+    start = np.array([[0.1, 0.1, 0.5]])
+    stopped = [Evidence(np.array([x, 0.25]), start, "stopped") for x in (0.8, 0.9)]
+
+    units = np.array([[0.85, 0.25], [0.1, 0.25]])  # stopped at 0.5; complete with 1
+    known, unknown = (Models(cube_with_length(), t, Fits()) for t in ([*good, *stopped], good))
+
+    assert np.diff(known.score(units).mean) > 0
+    assert np.diff(unknown.score(units).mean) < 0
+
+
+def test_the_best_of_many_trials_is_not_forgotten() -> None:
+    rng = np.random.default_rng(0)
+    best = trial(np.array([0.9, 0.5]), 10.0)
+    start = np.array([[0.1, 0.1, 0.5]])
+    later = [Evidence(0.5 * u, start, "stopped") for u in rng.random((200, 2))]
+
+    models = Models(cube_with_length(), [best, *later], Fits())
+    near, far = models.score(np.array([[0.9, 0.5], [0.25, 0.25]])).mean
+
+    assert near > far
+
+
+def test_scores_are_evened_in_order() -> None:
+    # growth by a constant factor, in steps of 0.4 to 305; a logarithm of the upper half evens it
+    scores = np.geomspace(1, 1000, 20)
+
+    steps, plain = np.diff(_evened(scores)), np.diff(scores)
+
+    assert (steps > 0).all()
+    assert steps.max() / steps.min() < 0.2 * plain.max() / plain.min()
+    assert np.isfinite(_evened(np.ones(5))).all()
+    np.testing.assert_allclose(_evened(-scores), -_evened(scores), atol=0.01)
+
+
+def test_the_first_trial_is_the_middle_at_full_length() -> None:
+    method = Protein(cube_with_length(others=3))
+    failed = Evidence(np.zeros(4), np.zeros((0, 3)), "failed")
+
+    first, *others = (method.suggest([failed] * i, Budget(1.0)).unit for i in range(20))
+
+    np.testing.assert_array_equal(first, [0.5, 0.5, 0.5, 1.0])
+    assert all((np.abs(unit - 0.5) <= 0.35).all() for unit in others)  # not in the corners
+    assert len({unit.tobytes() for unit in others}) == 19
+
+
+def test_a_stopped_run_of_a_config_counts_against_it() -> None:
+    lucky, steady = np.array([0.1]), np.array([0.2])
+    trials = [trial(lucky, 10.0), trial(steady, 8.0), trial(np.array([0.3]), 0.0)]
+    stopped = Evidence(lucky, np.array([[0.3, 0.3, 1.0]]), "stopped")
+
+    assert Protein(cube(1)).recommend(trials) == 0
+    assert Protein(cube(1)).recommend([*trials, stopped]) == 1
+
+
 def test_noisy_leaders_run_again_and_lucky_ones_do_not_win() -> None:
     rng = np.random.default_rng(0)
     units = rng.random((24, 1))
@@ -120,6 +184,16 @@ def test_noisy_leaders_run_again_and_lucky_ones_do_not_win() -> None:
     assert repeat == leader
     assert method.recommend(trials) == leader
     assert method.recommend([*trials, *worse]) != leader
+
+
+def test_a_config_that_takes_much_of_the_rest_is_not_repeated() -> None:
+    rng = np.random.default_rng(0)
+    units = rng.random((24, 1))
+    trials = [trial(unit, float(unit[0] + 0.3 * rng.standard_normal()), 2.0) for unit in units]
+    method = Protein(cube(1), repeats=2)
+
+    assert method.suggest(trials, Budget(0.5, cost=21.0)).repeat is not None
+    assert method.suggest(trials, Budget(0.5, cost=19.0)).repeat is None
 
 
 def test_of_equal_configs_the_cheaper_is_best() -> None:

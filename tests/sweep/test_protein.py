@@ -13,6 +13,7 @@ import pytest
 
 import pufferlib
 from pufferlib import Protein
+from pufferlib.cli import main
 from pufferlib.errors import MissingExtraError, PufferError, UsageError
 from pufferlib.sweep import Trial
 
@@ -189,3 +190,15 @@ def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(MissingExtraError, match=r"pip install 'pufferlib\[sweep\]'"):
         Protein("cartpole", {"gamma": [0.9]}, num_trials=1)
+
+
+def test_without_botorch_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "botorch", None)
+    folder = tmp_path / "sweep"
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'pufferlib\[sweep\]', or method tpe"):
+        Protein("cartpole", {"gamma": [0.9]}, num_trials=1, folder=folder)
+    assert main(["sweep", "cartpole", "--folder", str(folder)]) == 2
+    assert not folder.exists()

@@ -61,9 +61,32 @@ def test_cost_ends_a_sweep_and_stops_its_last_trial() -> None:
     trial = asked(study)
 
     assert not study.note(trial, np.array([[0.5, 1.0, 1.0]]))
-    assert study.note(trial, np.array([[0.5, 2.5, 1.0]]))
-    study.tell(trial, "stopped", np.array([[0.5, 2.5, 1.0]]))
+    assert study.note(trial, np.array([[0.5, 2.5, 1.0]])) == "cut"
+    study.tell(trial, "cut", np.array([[0.5, 2.5, 1.0]]))
     assert study.ask() is None
+
+
+def test_a_trial_that_the_cost_has_cut_is_not_hopeless_after_a_resume(tmp_path: Path) -> None:
+    study = new_study(tmp_path, max_cost=5.0, method="random")
+    trial = asked(study)
+    study.tell(trial, "cut", np.array([[0.5, 5.0, 1.0]]))
+
+    again, _ = load_study(None, None, tmp_path, {"max_cost": 10.0})
+
+    (cut,) = again.trials()
+    assert (cut.state, cut.is_counted, cut.cost) == ("cut", True, 5.0)
+    assert [each.state for each in again._evidence([cut])] == ["cut"]
+    assert asked(again).retry_of is None
+
+
+def test_cost_counts_what_running_trials_have_spent() -> None:
+    study = new_study(max_cost=10.0, method="random")
+    first, second = asked(study), asked(study)
+
+    assert not study.note(first, np.array([[0.1, 1.0, 1.0]]))
+    assert not study.note(first, np.array([[0.1, 1.0, 1.0], [0.6, 6.0, 1.0]]))
+    assert not study.note(second, np.array([[0.3, 3.0, 1.0]]))
+    assert study.note(second, np.array([[0.4, 4.0, 1.0]]))
 
 
 def test_minimizing_turns_scores_around() -> None:

@@ -224,6 +224,9 @@ def _family(name: str) -> ModuleType:
 
 def _unknown(name: str) -> UnknownNameError:
     """Return the error for an unknown name; a family may have it under its prefix."""
+    if plain(name) in FAMILIES:
+        which = f"`puffer envs {plain(name)}` lists them"
+        return UnknownNameError(f"{quoted(name)} is a family of environments: {which}.")
     wanted = _without_version(name)
     known = [id for name in FAMILIES if not FAMILIES[name].is_slow for id in list_envs(name)]
     same = [id for id in known if _without_version(id.partition("-")[2]) == wanted]

@@ -80,6 +80,15 @@ def test_what_is_no_name_is_reported_in_one_line(name: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["atari", "Minigrid", "dmc"])
+def test_a_family_is_no_env_and_says_how_to_list_its_own(name: str) -> None:
+    with pytest.raises(
+        UnknownNameError, match=f"`puffer envs {name.lower()}` lists them"
+    ) as caught:
+        pufferlib.make(name)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_mistyped_param_offers_the_nearest_in_one_line() -> None:
     with pytest.raises(UnknownNameError) as caught:
         pufferlib.make("breakout", num_envs=8, paddle_widht=3)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.errors import MissingExtraError, UsageError, one_line, unknown_name
-from pufferlib.integrations.packages import extra, is_installed, require
+from pufferlib.integrations.packages import extra, is_installed, quietly, require
 from pufferlib.registry import EnvSpec, plain
 from pufferlib.spaces import Space, action_layout
 from pufferlib.vectorization.batched import Outcome, Simulator, SimulatorCreator, Sizes
@@ -91,7 +91,8 @@ def make_simulator(
             **params,
         )
 
-    spaces = spec.gymnasium_observation_space, spec.gymnasium_action_space
+    with quietly():  # bounds of float64 become float32, which Gymnasium warns of
+        spaces = spec.gymnasium_observation_space, spec.gymnasium_action_space
     return PoolSimulator(make_pool, *spaces, sizes, has_slow_resets)
 
 
@@ -145,7 +146,8 @@ class PoolSimulator(Simulator):
         if self._sizes.is_async:
             self._pool.async_reset()
             return self._outcome(*self._pool.recv())
-        observations, info = self._pool.reset()
+        with quietly():  # it makes its spaces again
+            observations, info = self._pool.reset()
         num_envs = self._sizes.num_envs
         rewards, flags = np.zeros(num_envs), np.zeros(num_envs, dtype=np.bool_)
         return self._outcome(observations, rewards, flags, flags, info)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from pufferlib.integrations.packages import extra
-from pufferlib.integrations.registered import RegisteredFamily
+from pufferlib.integrations.registered import PICTURES, RegisteredFamily
 
 
 def _name_of(spec: GymnasiumSpec) -> str | None:
@@ -14,6 +14,6 @@ def _name_of(spec: GymnasiumSpec) -> str | None:
     return spec.id if is_ours and "multi-agent" not in spec.id else None
 
 
-_family = RegisteredFamily("highway", "highway_env", _name_of, extra("highway"))
+_family = RegisteredFamily("highway", "highway_env", _name_of, extra("highway"), defaults=PICTURES)
 find = _family.find
 names = _family.names

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.integrations.packages import extra
-from pufferlib.integrations.registered import RegisteredFamily, named_after
+from pufferlib.integrations.registered import PICTURES, RegisteredFamily, named_after
 from pufferlib.spaces import make_multi_discrete, make_space
 
 # every word of the package's missions; 0 means no word, 1 a word that is not here
@@ -61,6 +61,7 @@ _family = RegisteredFamily(
     named_after("MiniGrid-", whole=("BabyAI-",)),
     extra("minigrid"),
     wrap=MissionWords,
+    defaults=PICTURES,
 )
 find = _family.find
 names = _family.names

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 
-from pufferlib.integrations.nethack import OBSERVATION_KEYS, Seeded
+from pufferlib.integrations.nethack import DEFAULTS, Seeded
 from pufferlib.integrations.packages import extra
 from pufferlib.integrations.registered import RegisteredFamily, named_after
 
@@ -27,7 +27,7 @@ _family = RegisteredFamily(
     named_after("MiniHack-"),
     extra("minihack"),
     wrap=SeededLevel,
-    defaults={"observation_keys": OBSERVATION_KEYS},
+    defaults=DEFAULTS,
 )
 find = _family.find
 names = _family.names

@@ -14,6 +14,9 @@ from pufferlib.integrations.registered import RegisteredFamily, named_after
 # what the network `nethack` reads; the env gives up to 14 parts, most of them the same screen again
 OBSERVATION_KEYS = ("glyphs", "blstats", "message")
 
+# `pixel` draws only when asked; NLE's own default, `human`, prints, and needs more parts
+DEFAULTS: dict[str, Any] = {"observation_keys": OBSERVATION_KEYS, "render_mode": "pixel"}
+
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Seeds the game itself, which `reset(seed=...)` of NLE 1.3 does not.
@@ -42,7 +45,7 @@ _family = RegisteredFamily(
     named_after("NetHack"),
     extra("nethack"),
     wrap=Seeded,
-    defaults={"observation_keys": OBSERVATION_KEYS},
+    defaults=DEFAULTS,
     single="score",
 )
 find = _family.find

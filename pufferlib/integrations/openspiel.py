@@ -11,7 +11,14 @@ from pufferlib.integrations.packages import extra, imported
 def make(game: str, **params: Any) -> Any:
     """Return a game; `params` are OpenSpiel's own, such as `board_size` of `hex`."""
     shimmy = imported(f"openspiel-{game}", "shimmy.openspiel_compatibility", extra("openspiel"))
-    return shimmy.OpenSpielCompatibilityV0(game_name=game, config=params or None)
+    env = shimmy.OpenSpielCompatibilityV0(game_name=game, config=params or None)
+    # it would make the same spaces again in each step, which takes longer than the game
+    env._update_observation_spaces = env._update_action_spaces = _nothing
+    return env
+
+
+def _nothing() -> None:
+    pass
 
 
 def _games() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import io
 import sys
 import warnings
 from collections.abc import Iterator
@@ -43,12 +44,19 @@ def require(id: str, package: str, install: str) -> None:
 def imported(id: str, module: str, install: str) -> Any:
     """Import a module that env `id` needs; what is missing raises `missing`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the package's own dependencies
+        with quietly():
             return importlib.import_module(module)
     except ImportError as error:
         package = (error.name or module).partition(".")[0]
         raise missing(id, package, install) from error
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Hide warnings of a package about its own code and dependencies, in Python's stderr too."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager

@@ -10,12 +10,13 @@ import importlib
 import importlib.util
 import pkgutil
 import re
-import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from pufferlib.errors import MissingExtraError, UsageError, unknown_name
+from pufferlib.integrations.packages import quietly
 from pufferlib.integrations.params import keyword_signature, refused_param
 from pufferlib.registry import EnvSpec, plain
 
@@ -108,8 +109,8 @@ class Creator:
     def __init__(self, found: Found, install: str = INSTALL) -> None:
         self.found, self.install = found, install
         module = self._module()
-        self._make = getattr(module, "parallel_env", None) or module.env
-        raw = getattr(module, "raw_env", self._make)  # `env` and `parallel_env` take any keyword
+        raw = getattr(module, "raw_env", None)  # `env` and `parallel_env` take any keyword
+        raw = raw or _make_of(module)
         takes_it = "num_agents" in keyword_signature(raw).parameters
         self._count = "num_agents" if takes_it else _COUNTS.get(found.name)
         self.__signature__ = keyword_signature(raw, ("num_agents",))
@@ -118,7 +119,7 @@ class Creator:
         if num_agents is not None and self._count is not None:
             params.setdefault(self._count, num_agents)
         try:
-            env = self._make(**params)
+            env = _make_of(self._module())(**params)
         except ImportError as error:
             raise self._missing(error) from error
         except TypeError as error:
@@ -135,9 +136,7 @@ class Creator:
 
     def _module(self) -> ModuleType:
         try:
-            with warnings.catch_warnings():
-                # PettingZoo 1.27 recommends `pettingzoo.make`, which older versions do not have
-                warnings.simplefilter("ignore", DeprecationWarning)
+            with quietly():
                 return importlib.import_module(self.found.module)
         except ImportError as error:
             raise self._missing(error) from error
@@ -148,6 +147,11 @@ class Creator:
         return MissingExtraError(
             f"`{self.found.id}` needs {package}, which is not installed: {install}"
         )
+
+
+def _make_of(module: ModuleType) -> Callable[..., Any]:
+    make: Callable[..., Any] = getattr(module, "parallel_env", None) or module.env
+    return make
 
 
 def _present() -> list[Found]:

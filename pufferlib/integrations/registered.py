@@ -7,14 +7,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.envs.registration import load_env_creator
 
 from pufferlib.errors import MissingExtraError, one_line, unknown_name
-from pufferlib.integrations.packages import imported, is_installed, missing
+from pufferlib.integrations.packages import imported, is_installed, missing, quietly
 from pufferlib.integrations.params import keyword_signature, refused_param
 from pufferlib.registry import EnvSpec, plain
+
+# defaults of families that draw a picture only when asked, and without a display
+PICTURES = {"render_mode": "rgb_array"}
 
 # params of `gymnasium.make` itself; the others go to the env
 _MAKE_PARAMS = ("max_episode_steps", "disable_env_checker")
@@ -44,6 +48,7 @@ class Creator:
         # emulation checks what an env returns: a second check would only take longer
         params = {"disable_env_checker": True, **params}
         try:
+            self._entry_point()  # else `make` would import it, and not in silence
             env = gymnasium.make(self.spec, **params)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise self._missing(error) from error
@@ -51,15 +56,22 @@ class Creator:
             raise refused_param(self.id, error, self.__signature__) or error from None
         return env if self.wrap is None else self.wrap(env, **own)
 
+    def __reduce__(self) -> tuple[Callable[[bytes], Creator], tuple[bytes]]:
+        return _unpickled, (cloudpickle.dumps(vars(self)),)
+
     def _signature(self) -> inspect.Signature:
-        entry_point: str | Callable[..., Any] | None = self.spec.entry_point
         try:
-            make = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+            make = self._entry_point()
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise self._missing(error) from error
         params = keyword_signature(make, _MAKE_PARAMS).parameters.values()
         own = [p.replace(kind=p.KEYWORD_ONLY) for p in self._wrap_params]
         return inspect.Signature(sorted([*params, *own], key=lambda p: p.kind))
+
+    def _entry_point(self) -> Callable[..., Any] | None:
+        entry_point: str | Callable[..., Any] | None = self.spec.entry_point
+        with quietly():
+            return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
     def _missing(self, error: Exception) -> MissingExtraError:
         """Return the error that names the package to install."""
@@ -69,6 +81,14 @@ class Creator:
             package = error.name.partition(".")[0]
             return MissingExtraError(f"`{self.id}` needs {package}, which is not installed.")
         return MissingExtraError(f"`{self.id}` cannot be loaded: {one_line(error)}")
+
+
+def _unpickled(state: bytes) -> Creator:
+    """Return a creator in another process; where its spec holds a function, that is imported."""
+    creator = Creator.__new__(Creator)
+    with quietly():
+        vars(creator).update(cloudpickle.loads(state))
+    return creator
 
 
 class RegisteredFamily:

@@ -10,7 +10,7 @@ import gymnasium
 
 from pufferlib.integrations.packages import extra
 from pufferlib.integrations.pictures import EveryNthPixel
-from pufferlib.integrations.registered import RegisteredFamily, named_after
+from pufferlib.integrations.registered import PICTURES, RegisteredFamily, named_after
 
 _FOLDER = "_vizdoom"  # an empty one, which each game makes in the working folder
 
@@ -35,7 +35,7 @@ _family = RegisteredFamily(
     module="vizdoom.gymnasium_wrapper",
     wrap=Smaller,
     # without a path for its settings, each game would write _vizdoom.ini into the working folder
-    defaults={"frame_skip": 4, "doom_config_path": os.devnull},
+    defaults={"frame_skip": 4, "doom_config_path": os.devnull, **PICTURES},
 )
 find = _family.find
 names = _family.names

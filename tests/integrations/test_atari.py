@@ -91,17 +91,16 @@ def test_a_param_out_of_range_is_one_line(param: str, value: Any) -> None:
 
 def test_async_batches_hold_the_first_that_are_ready() -> None:
     options = {"mode": "async", "surplus_envs": 2}
-    with pufferlib.make("atari-pong", num_envs=2, seed=0, vec=options) as vecenv:
+    # one thread: with two, one may wait for a core with its env, and batches go on without it
+    with pufferlib.make("atari-pong", num_envs=2, num_workers=1, seed=0, vec=options) as vecenv:
         vecenv.reset()
         batch = vecenv.recv()
         seen = set(np.asarray(batch.slots).tolist())
-        for number in range(20_000):  # a thread that waits for a core may hold one env for a while
+        for _ in range(200):
             assert len(set(np.asarray(batch.slots).tolist())) == 2
             vecenv.send(np.zeros(2, dtype=np.int32))
             batch = vecenv.recv()
             seen |= set(np.asarray(batch.slots).tolist())
-            if number >= 200 and len(seen) == 4:
-                break
         assert seen == {0, 1, 2, 3}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_structured_observations_come_back_in_parts(name: str, is_masked: bool) 
             actions = np.zeros(2, dtype=np.int32)
         vecenv.step(actions)
         assert vecenv.observations.ndim == 2  # flat rows
+
+
+def test_bounds_of_another_precision_are_not_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pufferlib.make("envpool-CartPole-v1", num_envs=2, seed=0) as vecenv:
+            vecenv.reset()
+            vecenv.step(np.zeros(2, dtype=np.int32))
 
 
 def test_continuous_actions_are_clipped_to_the_bounds() -> None:

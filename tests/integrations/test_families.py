@@ -259,7 +259,7 @@ def test_a_missing_simulator_is_one_line(
         pufferlib.make(name)
     assert "\n" not in str(caught.value)
     assert pufferlib.list_envs(extra) == []
-    assert config.family_vec(name)["num_envs"] >= 64
+    assert config.family_vec(name)["num_envs"] >= 16
 
 
 def test_procgen_without_qt_is_procgen2_or_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

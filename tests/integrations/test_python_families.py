@@ -119,3 +119,41 @@ def test_an_unknown_name_suggests_the_nearest(name: str, module: str, nearest: s
         pytest.skip(f"{module} is not installed")
     with pytest.raises(UnknownNameError, match=f"`{nearest}`"):
         pufferlib.make(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("nethack", "nle"),
+        ("minihack-room-5x5", "minihack"),
+        ("minigrid-empty-8x8", "minigrid"),
+        ("highway-merge", "highway_env"),
+        ("vizdoom-basic", "vizdoom"),
+        ("griddly-sokoban", "griddly"),
+        ("retro-airstriker-genesis", "stable_retro"),
+    ],
+)
+def test_it_draws_without_a_render_mode(name: str, module: str) -> None:
+    if not is_installed(module):
+        pytest.skip(f"{module} is not installed")
+    # in a process of its own: NetHack crashes where MicroRTS has started Java
+    with pufferlib.make(name, num_envs=1, backend="multiprocessing", seed=3) as vecenv:
+        vecenv.reset()
+        picture = vecenv.render()
+    assert picture is not None
+    assert picture.shape[2] == 3
+    assert picture.dtype == np.uint8
+    assert picture.min() < picture.max()
+
+
+def test_openspiel_makes_its_spaces_once() -> None:
+    if not is_installed("pyspiel"):
+        pytest.skip("pyspiel is not installed")
+    env = registry.find("openspiel-tic-tac-toe").entry_point()
+    env.reset(seed=0)
+    player = env.agent_selection
+    before = env.observation_space(player), env.action_space(player)
+    env.step(4)
+    assert env.observation_space(player) is before[0]
+    assert env.action_space(player) is before[1]
+    assert before[0].contains(env.observe(player))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import pickle
+import sys
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +18,8 @@ import pytest
 import pufferlib
 from pufferlib import registry
 from pufferlib.errors import MissingExtraError, UnknownNameError
-from pufferlib.integrations.packages import gymnasium_as_gym
-from pufferlib.integrations.registered import RegisteredFamily, named_after
+from pufferlib.integrations.packages import gymnasium_as_gym, quietly
+from pufferlib.integrations.registered import Creator, RegisteredFamily, named_after
 
 IDS = ["Walk-Empty-5x5-v0", "Walk-Empty-8x8-v0", "Walk-Empty-8x8-v1", "Walk-DoorKey-6x6-v0"]
 
@@ -83,6 +88,34 @@ def walks(
 def test_a_name_has_many_spellings(walks: RegisteredFamily, name: str, id: str) -> None:
     assert registry.find(name).id == id
     assert registry.find(id).id == id
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_package_is_imported_in_silence(
+    is_named: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    lines = [
+        "import sys, warnings",
+        "warnings.warn('pkg_resources is deprecated as an API')",
+        "print('Gym has been unmaintained since 2022', file=sys.stderr)",
+        f"from {__name__} import Walk",
+        "def make(): return Walk()",
+    ]
+    (tmp_path / "noisy.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    with quietly():
+        entry_point = "noisy:make" if is_named else importlib.import_module("noisy").make
+    spec = gymnasium.envs.registration.EnvSpec("Noisy-v0", entry_point=entry_point)
+    data = pickle.dumps(Creator(spec, "gym-Noisy"))
+    del sys.modules["noisy"]  # as in a worker
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(pickle.loads(data)().unwrapped, Walk)
+    assert "noisy" in sys.modules
+    assert capfd.readouterr().err == ""
 
 
 def test_names_are_the_newest_versions(walks: RegisteredFamily) -> None:

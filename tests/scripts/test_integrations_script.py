@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,19 @@ def test_commands_of_modules_are_pips_arguments(integrations_script: ModuleType)
     assert first[0] == second[0] == "install"
     assert "setuptools<81" in first  # without its quotes
     assert second[-2:] == ["nmmo==2.1.2", "-qq"]
+
+
+def test_a_python_that_it_would_remove_may_not_run_it(
+    integrations_script: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = integrations_script.ROOT / ".integrations" / "all"
+    monkeypatch.setattr(sys, "prefix", str(folder))
+    monkeypatch.setattr(sys, "argv", ["test_integrations.py", "no-such-name"])
+    with pytest.raises(SystemExit):
+        integrations_script.main()
+    assert "run it with .venv/bin/python" in capsys.readouterr().err
 
 
 def test_a_name_is_made_stepped_checked_and_trained(integrations_script: ModuleType) -> None:
@@ -82,6 +96,7 @@ def test_what_stays_behind_is_named(
     try_integration: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other tests write to the usual one
     monkeypatch.setattr(try_integration, "PATIENCE", 0.0)
     traces = try_integration.Traces()
     assert traces.left() == ""

@@ -12,8 +12,9 @@ the steps and seconds of training until the mark was first reached, and the fina
 written to benchmarks/results/ocean.json one by one; seeds that are there already, with the same
 mark and options, are only run again with `--again`. `--set=--train.gamma=0.9` changes an option of
 all runs. Each result holds the load of the machine at its start: on a busy one `seconds` are too
-high. `--keep` makes the best policy of each env the one that `puffer eval NAME --pretrained` plays.
-`make docs` writes the results into docs/ocean.md.
+high, and `cpu_seconds` of the whole process tell its cost. `--keep` makes the best policy of each
+env the one that `puffer eval NAME --pretrained` plays. `make docs` writes the results
+into docs/ocean.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -126,7 +128,7 @@ def train(
     name: str, seed: int, threads: int, extra: Sequence[str], mark: Mark, keeps: bool = False
 ) -> Row:
     """Run one training to its end and return its result; print progress meanwhile."""
-    load = os.getloadavg()[0]
+    load, used = os.getloadavg()[0], cpu_seconds_of_children()
     env, *own = VARIANTS.get(name, (name,))
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pufferlib", "train", env, *own]
@@ -162,12 +164,19 @@ def train(
         "total_steps": end["steps"],
         "total_seconds": round(end["uptime"], 2),
         "sps": round(end["steps"] / end["uptime"]),
+        "cpu_seconds": round(cpu_seconds_of_children() - used, 1),
         "threads": threads,
         "load": round(load, 1),
         "settings": list(extra),
         "date": time.strftime("%Y-%m-%d"),
         "cpu": cpu_model(),
     }
+
+
+def cpu_seconds_of_children() -> float:
+    """Return the CPU time of all child processes that have ended: what a busy machine gave them."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def watch(

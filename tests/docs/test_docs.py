@@ -55,6 +55,19 @@ def test_generated_pages_are_up_to_date(generate_docs: ModuleType) -> None:
     assert stale == [], "run: make docs"
 
 
+def test_ocean_lists_envs_of_which_a_seed_ends_below_the_bar(generate_docs: ModuleType) -> None:
+    rows = {
+        "pong": [{"perf": 0.9}, {"perf": 0.8}],
+        "tron": [{"perf": 0.9}, {"perf": 0.7}],
+    }
+    lines = generate_docs._below({name: {"rows": each} for name, each in rows.items()})
+
+    assert any(line.startswith("- tron: 0.90, 0.70; ") for line in lines)
+    assert any(line.startswith("- breakout: no whole run") for line in lines)
+    assert not any(line.startswith("- pong") for line in lines)
+    assert generate_docs._below({}) == []
+
+
 def test_lists_in_pages_derive_from_the_registries(generate_docs: ModuleType) -> None:
     used = [
         name
@@ -92,9 +105,27 @@ def test_measured_tables_summarise_all_seeds(generate_docs: ModuleType) -> None:
     assert row == "| X | 9k | -85 (-90 to -80) | - | 0.25 | - | - |"
     assert codes == "All of our figures: code ab, engine torch."
     runs[0]["engine"] = "native"
-    assert "of several versions. code ab, engine native: gym-X; code ab, engine torch: gym-X." in (
-        generate_docs.defaults_table({"rows": runs})
+    *_, codes = generate_docs.defaults_table({"rows": runs}).splitlines()
+    assert codes == (
+        "Our figures are of several versions. "
+        "code ab, engine native: X (`PuffeRL(make(NAME))` 1 of 2 seeds); "
+        "code ab, engine torch: X (`PuffeRL(make(NAME))` 1 of 2 seeds, `puffer train NAME`)."
     )
+
+
+def test_many_seeds_are_compared_with_their_standard_errors(generate_docs: ModuleType) -> None:
+    # ours -80 and -84, ten times each: mean -82, variance 4 x 20 / 19, error sqrt(80 / 19 / 20)
+    # = 0.46; theirs -81 and -87, five times each: mean -84, error sqrt(9 x 10 / 9 / 10) = 1;
+    # the difference 2 has an error of sqrt(0.21 + 1) = 1.10
+    returns = {"ours-equal": [-80.0, -84.0] * 10, "sb3-equal": [-81.0, -87.0] * 5}
+    row = {"env": "gym-X", "steps": 9000, "code": "ab", "engine": "native"}
+    rows = [{**row, "who": who, "return": each} for who, own in returns.items() for each in own]
+    assert (
+        "X, equal options: ours -82.0 (standard error 0.5, 20 seeds), SB3 -84.0 (standard error "
+        "1.0, 10 seeds); the difference is +2.0 with a standard error of 1.1."
+    ) in generate_docs.defaults_table({"rows": rows}).splitlines()
+    few = generate_docs.defaults_table({"rows": rows[12:]})  # 8 of ours
+    assert "standard error" not in few
 
 
 def test_measured_columns_are_not_checked(generate_docs: ModuleType) -> None:

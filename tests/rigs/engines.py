@@ -22,6 +22,9 @@ SMALL: dict[str, Any] = {
     "minibatch_size": 512,
     "n_epochs": 2,
     "learning_rate": 0.003,
+    # Adam divides a gradient by its size + eps. With the default, one that is nothing but rounding
+    # moves its weight as far as any other, and two ways to round differ by more than 1e-5.
+    "adam_eps": 1e-3,
     "dashboard": "off",
     "total_timesteps": 100_000,
 }
@@ -133,6 +136,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "replay ratio": {"replay_ratio": 1.5, "minibatch_size": 256},
     "target KL": {"target_kl": 1e-6, "n_epochs": 4},
     "Muon": {"optimizer": "muon"},
+    "epsilon": {"adam_eps": 1e-5},
     "schedules": {"clip_coef_final": 0.0, "ent_coef_final": 0.1},
     "normalised observations": {"norm_obs": True},
 }

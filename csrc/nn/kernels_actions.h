@@ -219,7 +219,6 @@ enum { MAX_CONTINUOUS = 64 };  // puf_network_create refuses more
 
 static void ppo(const PufActionHead* head, const PufLossOptions* options, PufColumns* steps,
                 double losses[PUF_NUM_LOSSES], float* of_log_std) {
-    enum { GROUP = LANES < 8 ? LANES : 8 };
     vec totals[8] = {{0}}, of_logs[MAX_CONTINUOUS];
     for (int32_t c = 0; c < head->num_continuous; c++) of_logs[c] = (vec){0};
     const int32_t value_at = (head->num_logits + head->num_continuous) * PUF_TILE;
@@ -267,7 +266,7 @@ static void ppo(const PufActionHead* head, const PufLossOptions* options, PufCol
         totals[5] += zero_unless(counts & (abs_of(ratio - 1.0f) > clip), SET(1.0f));
     }
     for (int32_t first = 0; first < PUF_NUM_LOSSES; first += GROUP) {
-        const vec sums = sum_each(GROUP, totals + first);
+        const vec sums = sum_each(totals + first);
         for (int32_t i = first; i < PUF_NUM_LOSSES && i < first + GROUP; i++)
             losses[i] += (double)sums[i - first];
     }

@@ -71,33 +71,33 @@ static void product(const PufProduct* p) {
     if (column < p->out) product_panel(1, p, column, panel);
 }
 
-// As many sums as fit into the registers.
-enum { DOT_ROWS = LANES < 8 ? LANES : 8, DOT_OUTPUTS = BLOCK >= 12 ? 3 : 1 };
+// GROUP rows of as many outputs as fit into the registers.
+enum { DOT_OUTPUTS = BLOCK >= 12 ? 3 : 1 };
 
-// Sums of DOT_ROWS steps by `width` rows of weights, each over vectors of its own numbers.
+// Sums of GROUP steps by `width` rows of weights, each over vectors of its own numbers.
 INLINE void dots_block(const int width, int32_t in, const float* x, size_t x_stride,
                        const float* weights, size_t stride, const float* bias, float* y) {
-    vec sums[DOT_OUTPUTS][DOT_ROWS];
-    UNROLL for (int j = 0; j < width; j++) UNROLL for (int i = 0; i < DOT_ROWS; i++) sums[j][i] =
+    vec sums[DOT_OUTPUTS][GROUP];
+    UNROLL for (int j = 0; j < width; j++) UNROLL for (int i = 0; i < GROUP; i++) sums[j][i] =
         (vec){0};
     for (int32_t k = 0; k < in; k += LANES, x += LANES, weights += LANES) {
         vec w[DOT_OUTPUTS];
         UNROLL for (int j = 0; j < width; j++) w[j] = load(weights + (size_t)j * stride);
-        UNROLL for (int i = 0; i < DOT_ROWS; i++) {
+        UNROLL for (int i = 0; i < GROUP; i++) {
             const vec factor = load(x + (size_t)i * x_stride);
             UNROLL for (int j = 0; j < width; j++) sums[j][i] = FMA(factor, w[j], sums[j][i]);
         }
     }
     UNROLL for (int j = 0; j < width; j++) {
-        const vec all = sum_each(DOT_ROWS, sums[j]) + bias[j];
-        memcpy(y + j * PUF_TILE, &all, DOT_ROWS * sizeof(float));
+        const vec all = sum_each(sums[j]) + bias[j];
+        memcpy(y + j * PUF_TILE, &all, GROUP * sizeof(float));
     }
 }
 
 static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t x_stride,
                  const float* weights, const float* bias, float* y) {
     const size_t stride = (size_t)puf_padded(in);
-    for (int32_t row = 0; row < rows; row += DOT_ROWS) {
+    for (int32_t row = 0; row < rows; row += GROUP) {
         const float* from = x + (size_t)row * (size_t)x_stride;
         int32_t o = 0;
         for (; o + DOT_OUTPUTS <= out; o += DOT_OUTPUTS)

@@ -51,16 +51,24 @@ INLINE double sum_lanes(vec x) {
 #define ODD 1, 3, 5, 7
 #endif
 
-// Element i of the result is the sum of the elements of x[i]; overwrites x [count]. `count` is a
-// power of two, at most LANES.
-INLINE vec sum_each(const int count, vec* x) {
-    UNROLL for (int left = count; left > 1; left /= 2) UNROLL for (int i = 0; i < left / 2; i++) {
-        const vec a = x[2 * i], b = x[2 * i + 1];
-        x[i] = SHUFFLE(a, b, EVEN) + SHUFFLE(a, b, ODD);
-    }
-    UNROLL for (int width = LANES / count; width > 1; width /= 2) x[0] =
-        SHUFFLE(x[0], x[0], EVEN) + SHUFFLE(x[0], x[0], ODD);
-    return x[0];
+// Sums of neighbours: those of a, then those of b.
+INLINE vec sum_pairs(vec a, vec b) { return SHUFFLE(a, b, EVEN) + SHUFFLE(a, b, ODD); }
+
+INLINE vec sum_fours(const vec* x) {
+    return sum_pairs(sum_pairs(x[0], x[1]), sum_pairs(x[2], x[3]));
+}
+
+enum { GROUP = LANES < 8 ? LANES : 8 };
+
+// Element i of the result is the sum of the elements of x[i], of GROUP vectors. Written out, since
+// compilers keep the vectors of a loop in memory.
+INLINE vec sum_each(const vec* x) {
+#if LANES < 8
+    return sum_fours(x);
+#else
+    const vec sums = sum_pairs(sum_fours(x), sum_fours(x + 4));
+    return LANES == 8 ? sums : sum_pairs(sums, sums);
+#endif
 }
 
 INLINE vec exp_of(vec x) {

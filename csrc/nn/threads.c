@@ -13,7 +13,10 @@
 #include "puffer.h"
 #include "sync/waiting.h"
 
-enum { SPINS = 12000 };  // before sleeping: 150 to 500 us, as long as Python takes between calls
+enum {
+    SPIN_NS = 700000,  // before sleeping: longer than Python takes between two calls
+    CHECKS = 64,       // spins between two looks at the clock
+};
 
 typedef struct {
     _Alignas(64) atomic_int arrived;
@@ -53,10 +56,13 @@ static void meet(Barrier* barrier, int32_t count) {
         if (atomic_load(&barrier->num_sleeping)) puf_wake(&barrier->phase, PUF_ANYONE);
         return;
     }
-    for (int32_t i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) return;
-        puf_pause();
-    }
+    const int64_t end = puf_now_ns() + SPIN_NS;
+    do {
+        for (int32_t i = 0; i < CHECKS; i++) {
+            if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) return;
+            puf_pause();
+        }
+    } while (puf_now_ns() < end);
     sleep_while(barrier, phase);
 }
 

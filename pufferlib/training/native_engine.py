@@ -65,7 +65,11 @@ class NativeEngine(TorchEngine):
         self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
         self._advantage_floor = ADVANTAGE_FLOOR if parts.config.norm_reward else 1e-8
         self._state = _StateForm(network.spec["core"], network.spec["core_width"])
-        self._native_actor = _NativeActor(self._core, self.actor, self._state, parts.world.rank)
+        self._keys = _Keys(parts.sample_rng)
+        self._native_actor = _NativeActor(
+            self._core, self.actor, self._state, self._keys, parts.world.rank
+        )
+        self._view = _Views()
 
     @staticmethod
     def unsupported(parts: Parts) -> str:
@@ -114,14 +118,14 @@ class NativeEngine(TorchEngine):
         self._profiler("env")  # no time of its own, but an entry in the log
         with self._profiler("forward"):  # env and policy in one
             rollout, form, resets = self.rollout, self._state, carry.resets
-            state = form.parts(carry.state, len(resets), copy=True)
+            state = form.parts(carry.state, env.num_agents, copy=True)
             states = form.empty(len(rollout.values))
             rollout.all_present, rollout.all_finite = self._core.collect(
                 env.handle(),
-                resets=_bytes(resets),  # kept up in place: the carry before is used up
+                resets=self._view(resets),  # kept up in place: the carry before is used up
                 state=list(map(_array, state)),
                 states=list(map(_array, states)),
-                key=_draw_key(self._native_actor.generator),
+                key=self._keys.draw(),
                 first_slot=self.world.rank * env.num_agents,
             )
             sizes = rollout.num_stretches, rollout.num_slots, -1
@@ -182,10 +186,11 @@ class NativeEngine(TorchEngine):
         """
         config, rollout = self.config, self.rollout
         betas, eps = itemgetter("betas", "eps")(self.optimizer.param_groups[0])
+        as_array = self._view if targets is self._targets else _array
         given: dict[str, Any] = {
             "states": self._initial_states(),
-            "advantages": _array(targets.advantages.contiguous()),
-            "returns": _array(targets.returns.contiguous()),
+            "advantages": as_array(targets.advantages.contiguous()),
+            "returns": as_array(targets.returns.contiguous()),
             "by_step": shape.by_step,
             "all_present": rollout.all_present,
             "clip_coef": now.clip_coef,
@@ -218,7 +223,7 @@ class NativeEngine(TorchEngine):
             splits=splits,
             weights=None if weights is None else weights[order].numpy(),
             moments=None,
-            num_steps=_array(self._num_steps),
+            num_steps=self._view(self._num_steps),
             numbers=numbers,
             **given,
         )
@@ -252,7 +257,7 @@ class NativeEngine(TorchEngine):
             sum_ = None if self.world.size == 1 else self.world.sum_
             return targets, float(explained_variance(rollout.values, targets.returns, masks, sum_))
         variance = self._core.targets(
-            rollout.all_present, config.gamma, config.gae_lambda, *map(_array, self._targets)
+            rollout.all_present, config.gamma, config.gae_lambda, *map(self._view, self._targets)
         )
         return self._targets, variance
 
@@ -263,10 +268,10 @@ class NativeEngine(TorchEngine):
         self._core.normalise_rewards(
             all_present=self.rollout.all_present,
             gamma=norm.gamma,
-            running=_array(norm.returns),
-            count=_array(moments.count),
-            mean=_array(moments.mean),
-            variance=_array(moments.var),
+            running=self._view(norm.returns),
+            count=self._view(moments.count),
+            mean=self._view(moments.mean),
+            variance=self._view(moments.var),
             floor=RETURN_FLOOR,
             limit=CLIP,
         )
@@ -350,10 +355,39 @@ class _StateForm:
         return parts[0] if parts else None
 
 
+class _Views:
+    """Arrays of the memory of tensors that live as long as the engine, each made once.
+
+    An array of a tensor takes several microseconds to make, and an iteration only a few thousand.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Tensor, NDArray[Any]]] = {}
+
+    def __call__(self, tensor: Tensor) -> NDArray[Any]:
+        if id(tensor) not in self._known:  # the entry keeps the tensor, so its id stays its own
+            is_flags = tensor.dtype == torch.bool
+            self._known[id(tensor)] = tensor, _bytes(tensor) if is_flags else _array(tensor)
+        return self._known[id(tensor)][1]
+
+
+class _Keys:
+    """Draws the keys of random numbers in C from the run's generator, which a checkpoint keeps."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+        self._key = torch.zeros((), dtype=torch.int64)
+        self._number = self._key.numpy()  # the same memory
+
+    def draw(self) -> int:
+        self._key.random_(2**62, generator=self._generator)
+        return int(self._number)
+
+
 class _NativeActor(Actor):
     """Acts in C where a rollout asks for it, with random numbers that belong to slots."""
 
-    def __init__(self, core: Any, actor: Actor, form: _StateForm, rank: int) -> None:
+    def __init__(self, core: Any, actor: Actor, form: _StateForm, keys: _Keys, rank: int) -> None:
         super().__init__(
             actor.policy,
             actor.spaces,
@@ -361,7 +395,7 @@ class _NativeActor(Actor):
             normalise=actor.normalise,
             generator=actor.generator,
         )
-        self._core, self._form, self._rank = core, form, rank
+        self._core, self._form, self._keys, self._rank = core, form, keys, rank
 
     def values(
         self,
@@ -387,7 +421,7 @@ class _NativeActor(Actor):
         dtype = torch.int32 if layout.nvec else torch.float32
         actions, env_actions = (torch.empty(count, *layout.shape, dtype=dtype) for _ in range(2))
         logprobs, values = torch.empty(count), torch.empty(count)
-        key, after = _draw_key(self.generator), self._form.empty(count)
+        key, after = self._keys.draw(), self._form.empty(count)
         self._call(
             observations, action_masks, state, after, key, actions, env_actions, logprobs, values
         )
@@ -438,11 +472,6 @@ def _splits(count: int, minibatches: int, passes: int) -> NDArray[np.int64]:
     """Return where the minibatches of some passes begin and end; sizes are as `tensor_split`'s."""
     sizes = [count // minibatches + (i < count % minibatches) for i in range(minibatches)]
     return np.cumsum([0, *sizes * passes])
-
-
-def _draw_key(generator: torch.Generator | None) -> int:
-    """Draw the key of random numbers in C from the run's generator, which a checkpoint keeps."""
-    return int(torch.randint(2**62, (), generator=generator))
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

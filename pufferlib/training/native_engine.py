@@ -13,22 +13,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from pufferlib import native
-from pufferlib.models import MLP, CategoryEncoder, VectorEncoder
 from pufferlib.policies.acting import Actor, Decision
 from pufferlib.policies.normalisation import CLIP, RETURN_FLOOR, RewardNorm
 from pufferlib.policies.observations import PolicySpaces
-from pufferlib.policies.recurrent import GRU, LSTM, MinGRU, RecurrentState, tensors_of
-from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
+from pufferlib.policies.recurrent import RecurrentState, tensors_of
 from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
+from pufferlib.training.native_network import array_of, bytes_of, describe, hooks_of
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import Targets, explained_variance, mean_and_variance
 from pufferlib.training.rollout import Carry, Priority, Rollout, Share, draw, shares
@@ -39,10 +38,7 @@ if TYPE_CHECKING:
     from pufferlib.config import BatchShape
     from pufferlib.vectorization import VectorEnv
 
-_DTYPES = ("uint8", "bool", "float32", "float64", "int32", "int64")  # of observations
-_MAX_PARTS = 64  # discrete or continuous components of an action: PUF_MAX_ACTION_PARTS
 _MAX_STEPS = 2**20  # of the passes that one call in C makes: the order of all is in memory
-_ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
 
 class NativeEngine(TorchEngine):
@@ -60,7 +56,7 @@ class NativeEngine(TorchEngine):
         self._core = native.make_engine(num_threads=threads, **network.spec)
         self._bound: list[int] = []  # addresses that C knows: of parameters, then of Adam's state
         self._num_steps: Tensor | None = None  # of Adam so far
-        self._hooks = [hooks for module in parts.policy.modules() for hooks in _hooks_of(module)]
+        self._hooks = [hooks for module in parts.policy.modules() for hooks in hooks_of(module)]
         # processes exchange gradients between C's part of an update and the step
         self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
         self._advantage_floor = ADVANTAGE_FLOOR if parts.config.norm_reward else 1e-8
@@ -91,18 +87,18 @@ class NativeEngine(TorchEngine):
         masks = rollout.action_masks
         self._core.bind_rollout(
             num_slots=rollout.num_slots,
-            observations=_array(rollout.observations),
-            actions=_array(rollout.actions),
-            action_masks=None if masks is None else _bytes(masks),
-            logprobs=_array(rollout.logprobs),
-            values=_array(rollout.values),
-            rewards=_array(rollout.rewards),
-            final_values=_array(rollout.final_values),
-            terminals=_bytes(rollout.terminals),
-            truncations=_bytes(rollout.truncations),
-            resets=_bytes(rollout.resets),
-            masks=_bytes(rollout.masks),
-            bootstrap=_array(rollout.bootstrap),
+            observations=array_of(rollout.observations),
+            actions=array_of(rollout.actions),
+            action_masks=None if masks is None else bytes_of(masks),
+            logprobs=array_of(rollout.logprobs),
+            values=array_of(rollout.values),
+            rewards=array_of(rollout.rewards),
+            final_values=array_of(rollout.final_values),
+            terminals=bytes_of(rollout.terminals),
+            truncations=bytes_of(rollout.truncations),
+            resets=bytes_of(rollout.resets),
+            masks=bytes_of(rollout.masks),
+            bootstrap=array_of(rollout.bootstrap),
         )
 
     # ---- The two halves of an iteration ----------------------------------------------------------
@@ -123,8 +119,8 @@ class NativeEngine(TorchEngine):
             rollout.all_present, rollout.all_finite = self._core.collect(
                 env.handle(),
                 resets=self._view(resets),  # kept up in place: the carry before is used up
-                state=list(map(_array, state)),
-                states=list(map(_array, states)),
+                state=list(map(array_of, state)),
+                states=list(map(array_of, states)),
                 key=self._keys.draw(),
                 first_slot=self.world.rank * env.num_agents,
             )
@@ -169,13 +165,13 @@ class NativeEngine(TorchEngine):
         if self._has_changed():
             return super().ratios(rollout, shape)
         logprobs = torch.empty_like(rollout.logprobs)
-        self._core.logprobs(self._initial_states(), _array(logprobs))
+        self._core.logprobs(self._initial_states(), array_of(logprobs))
         return (logprobs - rollout.logprobs).exp()
 
     def _initial_states(self) -> list[NDArray[np.float32]]:
         """Return the recurrent state before each segment, part by part."""
         state = self.rollout.initial_state()
-        return list(map(_array, self._state.parts(state, len(self.rollout.values))))
+        return list(map(array_of, self._state.parts(state, len(self.rollout.values))))
 
     def _native_passes(
         self, shape: BatchShape, targets: Targets, now: Schedule, most: int
@@ -186,7 +182,7 @@ class NativeEngine(TorchEngine):
         """
         config, rollout = self.config, self.rollout
         betas, eps = itemgetter("betas", "eps")(self.optimizer.param_groups[0])
-        as_array = self._view if targets is self._targets else _array
+        as_array = self._view if targets is self._targets else array_of
         given: dict[str, Any] = {
             "states": self._initial_states(),
             "advantages": as_array(targets.advantages.contiguous()),
@@ -297,7 +293,7 @@ class NativeEngine(TorchEngine):
         for index, parameter in enumerate(self._network_parameters):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
-            self._core.gradient(index, _array(parameter.grad))
+            self._core.gradient(index, array_of(parameter.grad))
         self.world.sum_gradients(self.parameters)
         norm = self._step()
         self._core.pack()
@@ -317,7 +313,7 @@ class NativeEngine(TorchEngine):
         groups: list[list[Tensor]] = [self._network_parameters, [], []]
         if self._fuses_steps:
             self._num_steps, *groups[1:] = self.optimizer.moments(self._network_parameters)
-        self._core.bind_params(*([_array(part) for part in group] for group in groups))
+        self._core.bind_params(*([array_of(part) for part in group] for group in groups))
         self._bound = self._addresses()
 
     def _addresses(self) -> list[int]:
@@ -367,7 +363,7 @@ class _Views:
     def __call__(self, tensor: Tensor) -> NDArray[Any]:
         if id(tensor) not in self._known:  # the entry keeps the tensor, so its id stays its own
             is_flags = tensor.dtype == torch.bool
-            self._known[id(tensor)] = tensor, _bytes(tensor) if is_flags else _array(tensor)
+            self._known[id(tensor)] = tensor, bytes_of(tensor) if is_flags else array_of(tensor)
         return self._known[id(tensor)][1]
 
 
@@ -453,17 +449,17 @@ class _NativeActor(Actor):
         values: Tensor,
     ) -> None:
         self._core.act(
-            observations=_array(observations.contiguous()),
-            action_masks=None if action_masks is None else _bytes(action_masks.contiguous()),
-            state=list(map(_array, self._form.parts(state, len(observations)))),
-            next_state=None if next_state is None else list(map(_array, next_state)),
+            observations=array_of(observations.contiguous()),
+            action_masks=None if action_masks is None else bytes_of(action_masks.contiguous()),
+            state=list(map(array_of, self._form.parts(state, len(observations)))),
+            next_state=None if next_state is None else list(map(array_of, next_state)),
             key=key,
             first_slot=self._rank * len(observations),
             counter=0,
-            actions=None if actions is None else _array(actions),
-            env_actions=None if env_actions is None else _array(env_actions),
-            logprobs=None if logprobs is None else _array(logprobs),
-            values=_array(values),
+            actions=None if actions is None else array_of(actions),
+            env_actions=None if env_actions is None else array_of(env_actions),
+            logprobs=None if logprobs is None else array_of(logprobs),
+            values=array_of(values),
         )
 
 
@@ -472,164 +468,3 @@ def _splits(count: int, minibatches: int, passes: int) -> NDArray[np.int64]:
     """Return where the minibatches of some passes begin and end; sizes are as `tensor_split`'s."""
     sizes = [count // minibatches + (i < count % minibatches) for i in range(minibatches)]
     return np.cumsum([0, *sizes * passes])
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
-    return tensor.detach().numpy()
-
-
-def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
-    return _array(tensor).view(np.uint8)
-
-
-# ---- Policies ------------------------------------------------------------------------------------
-
-
-class Network(NamedTuple):
-    """A policy as C knows it: sizes, and parameters in the order of csrc/nn/network.h."""
-
-    spec: dict[str, Any]
-    parameters: list[Tensor]
-
-
-def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
-    """Return the network of a policy, or in a few words why C does not support it."""
-    if any(hooks for module in policy.modules() for hooks in _hooks_of(module)):
-        return "hooks of the policy"
-    whole = policy
-    core = _read_core(policy)
-    if isinstance(core, str):
-        return core
-    if isinstance(policy, RecurrentWrapper):
-        policy = policy.policy
-    if type(policy) is not MLP:
-        return f"policy {type(policy).__name__}"
-    observation, action = spaces.observation, spaces.action
-    if observation.structured or str(observation.dtype) not in _DTYPES:
-        return f"observations of {observation.dtype}"
-    if max(action.num_discrete, action.num_continuous) > _MAX_PARTS:
-        return f"actions of more than {_MAX_PARTS} components"
-    branches = [policy.layers, *([policy.critic_layers] if policy.separate else [])]
-    read = [_read_branch(branch) for branch in branches]
-    if any(isinstance(branch, str) for branch in read):
-        return next(branch for branch in read if isinstance(branch, str))
-    first = read[0]
-    assert not isinstance(first, str)
-    parameters = [p for branch in read for p in branch.parameters]  # type: ignore[union-attr]
-    parameters += core.parameters
-    for head in (policy.actor, policy.critic):
-        parameters += [head.weight, head.bias]
-    reals: dict[str, Any] = dict.fromkeys(("center", "scale"), np.zeros(0, np.float32))
-    reals["bounded"] = np.zeros(0, np.uint8)
-    if action.num_continuous:
-        parameters.append(policy.log_std)
-        reals = {"center": _array(policy.center), "scale": _array(policy.scale)}
-        reals["bounded"] = _bytes(policy.bounded)
-    own = {id(p): p for p in whole.parameters()}
-    if own.keys() != {id(p) for p in parameters} or len(own) != len(parameters):
-        return "parameters besides those of an MLP"
-    for p in parameters:
-        if not p.requires_grad:
-            return "frozen parameters"
-        if p.dtype != torch.float32 or not p.is_contiguous() or p.device.type != "cpu":
-            return "parameters other than float32 on the CPU"
-    spec = {
-        "obs_dtype": str(observation.dtype),
-        "widths": first.widths,
-        "activation": first.activation,
-        "separate": policy.separate,
-        "core": core.name,
-        "core_width": core.width,
-        "nvec": list(action.nvec),
-        "squash": policy.squash,
-        "action_low": np.ascontiguousarray(action.low, np.float32),
-        "action_high": np.ascontiguousarray(action.high, np.float32),
-        **first.input,
-        **reals,
-    }
-    return Network(spec, parameters)
-
-
-class _Branch(NamedTuple):
-    """The layers of an actor or a critic."""
-
-    input: dict[str, Any]  # how observations enter
-    widths: list[int]
-    activation: str
-    parameters: list[Tensor]
-
-
-def _read_branch(layers: nn.Module) -> _Branch | str:
-    """Read pairs of a layer and its activation, of which the first is an encoder."""
-    modules = list(layers)  # type: ignore[call-overload]
-    encoders, activations = modules[::2], {type(module) for module in modules[1::2]}
-    if len(modules) % 2 or len(activations) != 1 or not activations <= _ACTIVATIONS.keys():
-        return "layers other than dense ones"
-    encoder, *rest = encoders
-    if any(type(module) is not nn.Linear or module.bias is None for module in rest):
-        return "layers other than dense ones"
-    parameters: list[Tensor]
-    if type(encoder) is VectorEncoder:
-        scale = encoder.scale
-        given = {
-            "obs_size": encoder.in_features,
-            "low": _array(scale.low.flatten()) if scale.is_needed else None,
-            "factor": _array(scale.factor.flatten()) if scale.is_needed else None,
-            **dict.fromkeys(("lowest", "highest", "offset")),
-            "table_rows": 0,
-        }
-        parameters, width = [encoder.weight, encoder.bias], encoder.out_features
-    elif type(encoder) is CategoryEncoder:
-        given = {
-            "obs_size": len(encoder.offsets),
-            "low": None,
-            "factor": None,
-            "lowest": _array(encoder.lowest),
-            "highest": _array(encoder.highest),
-            "offset": _array(encoder.offsets),
-            "table_rows": len(encoder.table),
-        }
-        parameters, width = [encoder.table], encoder.table.shape[1]
-    else:
-        return f"encoder {type(encoder).__name__}"
-    for module in rest:
-        parameters += [module.weight, module.bias]
-    widths = [width, *(module.out_features for module in rest)]
-    return _Branch(given, widths, _ACTIVATIONS[activations.pop()], parameters)
-
-
-class _Core(NamedTuple):
-    """The recurrent core of a policy."""
-
-    name: str
-    width: int
-    parameters: list[Tensor]
-
-
-def _read_core(policy: nn.Module) -> _Core | str:
-    if not isinstance(policy, RecurrentWrapper):
-        return _Core("none", 0, [])
-    core = policy.core
-    if type(policy) not in (RecurrentWrapper, LSTMWrapper):
-        return f"policy {type(policy).__name__}"
-    if getattr(policy.policy, "separate", False):
-        return "a critic of its own before a recurrent core"
-    if type(core) is MinGRU and type(core.skip) is nn.Identity:
-        layers = core.project, core.read
-        parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
-        return _Core("mingru", core.hidden_size, parameters)
-    if type(core) in (LSTM, GRU):
-        name = type(core).__name__.lower()
-        by_input, by_hidden, *biases = getattr(core, name).all_weights[0]
-        return _Core(name, core.hidden_size, [by_input, biases[0], by_hidden, biases[1]])
-    return f"core {type(core).__name__}"
-
-
-def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
-    """Return the dicts in which a module keeps its hooks: they fill when hooks are added."""
-    return (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )

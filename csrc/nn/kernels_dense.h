@@ -3,54 +3,62 @@
 // A block of sums, BLOCK rows by two vectors of columns, stays in registers over the whole inner
 // dimension: each element of x is broadcast once for two multiply-adds, each vector of weights
 // loaded once for BLOCK of them. What is left at the edges goes in blocks of 4, 2 and 1 rows, and
-// of one vector. Every sum is taken in the same order whichever block it falls into, so a row's
-// result does not depend on the rows around it.
+// of one vector. Where the inner dimension is at most NARROW, all weights of some columns stay in
+// registers instead, and rows pass by. Every sum is taken in the same order whichever way it goes,
+// so a row's result does not depend on the rows around it.
 
-// Over the sums of a block.
+// Over the sums of a block, [height, width].
 #define EACH UNROLL for (int i = 0; i < height; i++) UNROLL for (int j = 0; j < width; j++)
+#define SUM sums[i * width + j]
+
+// Applies the function at the end of a layer to a block of sums, and stores it.
+INLINE void finish_block(const int height, const int width, const PufProduct* p, size_t at,
+                         vec* sums) {
+    const size_t stride = (size_t)p->y_stride;
+    float* y = p->y + at;
+    const float* of = p->of ? p->of + at : NULL;
+    switch (p->finish) {
+        case PUF_PLAIN:
+            break;
+        case PUF_RELU:
+            EACH SUM = max_of((vec){0}, SUM);  // nan stays nan
+            break;
+        case PUF_TANH:
+            EACH SUM = tanh_of(SUM);
+            break;
+        case PUF_RELU_SLOPE:
+            EACH SUM = zero_unless(load(of + (size_t)i * stride + LANES * j) > 0.0f, SUM);
+            break;
+        case PUF_TANH_SLOPE:
+            EACH {
+                vec h = load(of + (size_t)i * stride + LANES * j);
+                SUM = SUM * (1.0f - h * h);
+            }
+            break;
+    }
+    EACH store(y + (size_t)i * stride + LANES * j, SUM);
+}
 
 INLINE void product_block(const int height, const int width, const PufProduct* p, int32_t row,
                           int32_t column, const float* panel) {
     const size_t x_stride = (size_t)p->x_stride, y_stride = (size_t)p->y_stride;
     const float* x = p->x + (size_t)row * x_stride;
     const size_t at = (size_t)row * y_stride + (size_t)column;
-    float* y = p->y + at;
-    vec sums[BLOCK][2];
+    vec sums[BLOCK * 2];
     if (p->bias)
-        EACH sums[i][j] = load(p->bias + column + LANES * j);
+        EACH SUM = load(p->bias + column + LANES * j);
     else
-        EACH sums[i][j] = (vec){0};
-    if (p->add) EACH sums[i][j] += load(y + (size_t)i * y_stride + LANES * j);
+        EACH SUM = (vec){0};
+    if (p->add) EACH SUM += load(p->y + at + (size_t)i * y_stride + LANES * j);
     for (int32_t k = 0; k < p->in; k++, panel += LANES * width) {
         vec w[2];
         UNROLL for (int j = 0; j < width; j++) w[j] = load(panel + LANES * j);
         UNROLL for (int i = 0; i < height; i++) {
             vec factor = SET(x[(size_t)i * x_stride + (size_t)k]);
-            UNROLL for (int j = 0; j < width; j++) sums[i][j] = FMA(factor, w[j], sums[i][j]);
+            UNROLL for (int j = 0; j < width; j++) SUM = FMA(factor, w[j], SUM);
         }
     }
-    const float* of = p->of ? p->of + at : NULL;
-    switch (p->finish) {
-        case PUF_PLAIN:
-            break;
-        case PUF_RELU:
-            EACH sums[i][j] = max_of((vec){0}, sums[i][j]);  // nan stays nan
-            break;
-        case PUF_TANH:
-            EACH sums[i][j] = tanh_of(sums[i][j]);
-            break;
-        case PUF_RELU_SLOPE:
-            EACH sums[i][j] =
-                zero_unless(load(of + (size_t)i * y_stride + LANES * j) > 0.0f, sums[i][j]);
-            break;
-        case PUF_TANH_SLOPE:
-            EACH {
-                vec h = load(of + (size_t)i * y_stride + LANES * j);
-                sums[i][j] = sums[i][j] * (1.0f - h * h);
-            }
-            break;
-    }
-    EACH store(y + (size_t)i * y_stride + LANES * j, sums[i][j]);
+    finish_block(height, width, p, at, sums);
 }
 
 INLINE void product_panel(const int width, const PufProduct* p, int32_t column,
@@ -63,7 +71,61 @@ INLINE void product_panel(const int width, const PufProduct* p, int32_t column,
     if (row < p->rows) product_block(1, width, p, row, column, panel);
 }
 
+enum { NARROW = BLOCK >= 12 ? 8 : 4, NARROW_WEIGHTS = 2 * NARROW };  // half of the registers
+
+// `width` vectors of columns, from panels of two vectors each, or of one.
+INLINE void narrow_panel(const int in, const int width, const PufProduct* p, int32_t column,
+                         const float* panel) {
+    enum { height = 1 };
+    const int pair = width < 2 ? 1 : 2;
+    vec w[NARROW_WEIGHTS], bias[4];
+    UNROLL for (int j = 0; j < width; j++) {
+        bias[j] = p->bias ? load(p->bias + column + LANES * j) : (vec){0};
+        UNROLL for (int k = 0; k < in; k++) w[k * width + j] =
+            load(panel + LANES * (j / pair * pair * in + k * pair + j % pair));
+    }
+    for (int32_t row = 0; row < p->rows; row++) {
+        const float* x = p->x + (size_t)row * (size_t)p->x_stride;
+        const size_t at = (size_t)row * (size_t)p->y_stride + (size_t)column;
+        vec sums[4];
+        EACH SUM = bias[j];
+        if (p->add) EACH SUM += load(p->y + at + LANES * j);
+        UNROLL for (int k = 0; k < in; k++) {
+            vec factor = SET(x[k]);
+            UNROLL for (int j = 0; j < width; j++) sums[j] = FMA(factor, w[k * width + j], sums[j]);
+        }
+        finish_block(height, width, p, at, sums);
+    }
+}
+
+INLINE void narrow_product(const int in, const PufProduct* p) {
+    int32_t column = 0;
+    const float* panel = p->panels;
+    for (; 4 * in <= NARROW_WEIGHTS && p->out - column > 3 * LANES; column += 4 * LANES) {
+        narrow_panel(in, 4, p, column, panel);
+        panel += 4 * LANES * in;
+    }
+    for (; p->out - column > LANES; column += 2 * LANES, panel += 2 * LANES * in)
+        narrow_panel(in, 2, p, column, panel);
+    if (column < p->out) narrow_panel(in, 1, p, column, panel);
+}
+
 static void product(const PufProduct* p) {
+#define NARROW_CASE(in)                                 \
+    case in:                                            \
+        if (in <= NARROW) return narrow_product(in, p); \
+        break
+    switch (p->in) {
+        NARROW_CASE(1);
+        NARROW_CASE(2);
+        NARROW_CASE(3);
+        NARROW_CASE(4);
+        NARROW_CASE(5);
+        NARROW_CASE(6);
+        NARROW_CASE(7);
+        NARROW_CASE(8);
+    }
+#undef NARROW_CASE
     int32_t column = 0;
     const float* panel = p->panels;
     for (; p->out - column > LANES; column += 2 * LANES, panel += 2 * LANES * (size_t)p->in)

@@ -57,7 +57,13 @@ def test_a_sweep_leaves_a_config_that_trains_and_can_be_extended(
 @pytest.mark.slow
 def test_an_interrupt_ends_the_trials_and_says_how_to_continue() -> None:
     command = [sys.executable, "-m", "pufferlib", "sweep", "bandit", "--folder", "out", *SEARCH]
-    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    started = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a test run in the background of a shell ignores SIGINT, and its children would too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     while not list(Path("out").glob("trials/*/*/metrics.jsonl")):
         assert started.poll() is None
         time.sleep(0.05)

@@ -84,10 +84,8 @@ def test_padded_agents_train_and_never_sample_a_masked_choice() -> None:
 
     with pufferlib.emulate(create, num_envs=4, backend="serial") as env:
         assert env.action_masks is not None
-        trainer = pufferlib.PuffeRL(
-            env, batch_size=1024, learning_rate=1e-2, ent_coef=0.0, dashboard="off", seed=1
-        )
-        for _ in range(10):
+        trainer = pufferlib.PuffeRL(env, batch_size=1024, dashboard="off", seed=1)
+        for _ in range(20):  # 8 of 8 seeds end above 4.9
             trainer.evaluate()
             trainer.train()
             log = trainer.mean_and_log()

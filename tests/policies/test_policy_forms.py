@@ -90,7 +90,7 @@ def best_of(
     **settings: Any,
 ) -> float:
     """Train until `key` reaches `wanted`; return the best it got to."""
-    defaults: dict[str, Any] = {"learning_rate": 1e-2, "ent_coef": 0.001}
+    defaults: dict[str, Any] = {"learning_rate": 3e-3, "ent_coef": 0.001}
     best = -np.inf
     with (
         vecenv,

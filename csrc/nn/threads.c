@@ -5,6 +5,7 @@
 #include "threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static void sleep_while(Barrier* barrier, unsigned phase) {
     atomic_fetch_sub(&barrier->num_sleeping, 1);
 }
 
-static void meet(Barrier* barrier, int32_t count) {
+static void meet(Barrier* barrier, int32_t count, bool is_idle) {
     const unsigned phase = atomic_load_explicit(&barrier->phase, memory_order_acquire);
     if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == count - 1) {
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
@@ -62,6 +63,7 @@ static void meet(Barrier* barrier, int32_t count) {
             if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) return;
             puf_pause();
         }
+        if (is_idle) sched_yield();  // an env in another process may need this core
     } while (puf_now_ns() < end);
     sleep_while(barrier, phase);
 }
@@ -70,10 +72,10 @@ static void* work(void* argument) {
     Helper* self = argument;
     PufThreads* threads = self->threads;
     for (;;) {
-        meet(&threads->start, threads->count);
+        meet(&threads->start, threads->count, true);
         if (atomic_load_explicit(&threads->closing, memory_order_acquire)) return NULL;
         threads->body(threads->context, self->worker);
-        meet(&threads->end, threads->count);
+        meet(&threads->end, threads->count, false);
     }
 }
 
@@ -125,13 +127,13 @@ void puf_threads_run(PufThreads* threads, PufBody body, void* context) {
     }
     threads->body = body;
     threads->context = context;
-    meet(&threads->start, threads->count);
+    meet(&threads->start, threads->count, false);
     body(context, 0);
-    meet(&threads->end, threads->count);
+    meet(&threads->end, threads->count, false);
 }
 
 void puf_threads_meet(PufThreads* threads) {
-    if (threads->active > 1) meet(&threads->inner, threads->active);
+    if (threads->active > 1) meet(&threads->inner, threads->active, false);
 }
 
 int32_t puf_threads_claim(const PufThreads* threads, int32_t* taken, int32_t worker,
@@ -152,7 +154,7 @@ void puf_threads_destroy(PufThreads* threads) {
     if (!threads) return;
     if (puf_threads_count(threads) > 1) {
         atomic_store_explicit(&threads->closing, true, memory_order_release);
-        meet(&threads->start, threads->count);
+        meet(&threads->start, threads->count, false);
         for (int32_t i = 0; i < threads->num_started; i++)
             pthread_join(threads->helpers[i].thread, NULL);
     }

@@ -32,6 +32,7 @@ from pufferlib.sweep import (
     Study,
     Trial,
     TrialState,
+    check_installed,
     check_params,
     create_study,
     find_env,
@@ -121,6 +122,7 @@ class Protein:
 
     def _resumed(self, storage: str | None, folder: Path | None) -> Study:
         """Return the newest study of the storage, which must have the same search space."""
+        check_installed(self.config.method)
         study, _ = load_study(storage, None, folder, vars(self.config))
         if study.space.ranges.keys() != self.space.ranges.keys():
             raise UsageError(
@@ -179,9 +181,10 @@ class Protein:
         curve = self._curves.setdefault(trial.number, [])
         curve.append((float(share), float(cost), float(score)))
         end = self.study.note(trial, np.array(curve))
-        if end is not None:
-            self._ends[trial.number] = end
-        return end is not None
+        if end is None or share >= 1:  # one that is done is a result, whatever it cost
+            return False
+        self._ends[trial.number] = end
+        return True
 
     def tell(
         self, trial: Trial, score: float = math.nan, cost: float = 1.0, failure: str = ""

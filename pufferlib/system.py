@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CGROUP = Path("/sys/fs/cgroup")
 _NUMBERS = 4 * 4 + 4  # bytes of a step: log-probability, value, reward, final value; four flags
 _SIZES = (16, 32, 48)  # of small policies, to extrapolate from
-_SLACK = 2**18  # bytes that a heap may grow by without need
+_SLACK = 2**18  # bytes of heap growth to ignore
 _ANY_DEVICE = 2.0**40  # bytes; the memory of a device that is not the CPU is unknown
 
 

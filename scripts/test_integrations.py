@@ -248,7 +248,9 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="leave out names that have passed")
     options = parser.parse_args()
     if Path(sys.prefix).is_relative_to(ROOT / ".integrations"):
-        parser.error("run it with .venv/bin/python: this Python is in a folder that the script may replace")
+        parser.error(
+            "run it with .venv/bin/python: this Python is in a folder that the script may replace"
+        )
     known = [case.name for group in GROUPS for case in group.cases]
     if unknown := set(options.names) - set(known):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")

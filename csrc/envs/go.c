@@ -7,8 +7,8 @@
 // end at max_moves. Two passes in a row end the game, and so do max_moves moves. A side's area is
 // its stones and the empty regions that only it touches; white adds komi. Win +1, loss -1, draw 0.
 // Each point of the final margin earns reward_point more, so that a lost game can be better or
-// worse: stones are paid when they are captured, the rest at the end. By default any win is worth
-// more than any loss.
+// worse: stones are paid when they are placed or captured, the rest at the end. The stone with
+// which an opponent begins costs nothing. By default any win is worth more than any loss.
 //
 // An agent observes planes of 49 points, row by row from the top left: own stones +1 and others
 // -1; the same for stones of groups with one liberty, and with two; the point that ko forbids as

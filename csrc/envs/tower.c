@@ -9,8 +9,9 @@
 //    Wave w has 6 + 2 w enemies, whose strength grows by `growth` from wave to wave, give or take a
 //    fifth. Each wave has a theme, which is announced one wave ahead: two of three enemies are of
 //    that kind, the others walkers. Runners are fast and weak; tanks are slow and strong, and their
-//    armour takes 14 off every arrow; flyers cross the map in a straight line. The first two waves
-//    are walkers, the themes of the others are random. Every fifth wave ends with a boss.
+//    armour takes 14 off every arrow and frost bolt, but leaves 1; flyers cross the map in a
+//    straight line. The first two waves are walkers, the themes of the others are random. Every
+//    fifth wave ends with a boss.
 // 3. Enemies move; a chilled one half as fast. One that arrives costs a life, a tank three, a boss
 //    five. Without lives the game is lost.
 // 4. Every tower that is ready shoots the foremost enemy in its range: arrows hit one, cannon balls

@@ -1,4 +1,5 @@
-// engine.c - acting and rollouts of the native engine; updates.c has the rest of engine.h.
+// engine.c - acting and rollouts of the native engine; targets.c and updates.c have the rest of
+// engine.h.
 #include "engine.h"
 
 #include <stdatomic.h>
@@ -271,7 +272,7 @@ static void store_before(const Unit* unit, int32_t first, int32_t rows) {
     }
     const size_t at = staged_at(unit, first);
     const uint8_t* present = batch->masks + first;
-    const size_t count = (uint32_t)rows;  // compilers warn of negative ones else
+    const size_t count = (uint32_t)rows;  // otherwise compilers warn about a negative size
     memcpy(unit->stage->masks + at, present, count);
     memcpy(unit->stage->resets + at, job->resets + first, count);
     uint8_t all = 1;

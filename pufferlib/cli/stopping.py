@@ -1,11 +1,11 @@
-"""The first Ctrl-C is a request: what runs comes to a good end. The second stops at once."""
+"""The first Ctrl-C asks the program to finish cleanly. The second stops it at once."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _STOPS = {
@@ -31,7 +31,8 @@ def stop_requests(on_request: Callable[[], None]) -> Iterator[list[int]]:
         received.append(signum)
         if len(received) > 1:
             raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
-        on_request()
+        with suppress(OSError):  # a closed terminal: nothing may be raised here
+            on_request()
 
     ours = {
         signum: default

@@ -29,6 +29,13 @@ _SWEEPS = Path("sweeps")
 _PICTURE = "report.png"
 # options that may change when a sweep is resumed
 _MAY_CHANGE = {"num_trials", "max_cost", "parallel", "threads", "early_stop", "repeats", "executor"}
+_ENDS = {  # states of trials that have ended, in words
+    "complete": "complete",
+    "stopped": "stopped",
+    "cut": "cut off",
+    "failed": "failed",
+    "lost": "lost",
+}
 
 
 def main(words: list[str]) -> int:
@@ -217,9 +224,9 @@ def _outcome(study: Study, trial: Trial) -> str:
     """Return one line about the end of a trial."""
     options = study.config
     if trial.state in ("failed", "lost"):
-        return f"trial {trial.number} {trial.state}: {one_line(trial.failure, 160)}"
+        return f"trial {trial.number} {_ENDS[trial.state]}: {one_line(trial.failure, 160)}"
     return (
-        f"trial {trial.number} {trial.state}: {options.metric} {trial.score:.4g} at "
+        f"trial {trial.number} {_ENDS[trial.state]}: {options.metric} {trial.score:.4g} at "
         f"{_amount(trial.cost)} {options.cost}"
     )
 
@@ -290,11 +297,12 @@ class _View:
         new, used = done - self._done_before, 1 - share
         is_known = new >= 2 and 0 < used < 1
         eta = f", about {passed * share / used / 60:.0f} min left" if is_known else ""
-        states = ("complete", "stopped", "cut", "failed", "lost")
+        numbers = {state: sum(t.state == state for t in self._trials) for state in _ENDS}
         counts = ", ".join(
-            f"{sum(t.state == state for t in self._trials)} {state}" for state in states
+            f"{number} {_ENDS[state]}" for state, number in numbers.items() if number
         )
-        return f"puffer sweep {self.driver.config.name}: {counts}; {used:.0%} of the budget{eta}"
+        ended = counts or "no trial has ended"
+        return f"puffer sweep {self.driver.config.name}: {ended}; {used:.0%} of the budget{eta}"
 
 
 # ---- Report --------------------------------------------------------------------------------------
@@ -323,8 +331,8 @@ def _print_report(driver: Driver, found: Report) -> None:
     from pufferlib.sweep.report import format_value
 
     study = driver.study
-    states = ("complete", "stopped", "cut", "failed", "lost", "running")
-    counts = ", ".join(f"{found.count(s)} {s}" for s in states if found.count(s))
+    words = {**_ENDS, "running": "running"}
+    counts = ", ".join(f"{found.count(s)} {words[s]}" for s in words if found.count(s))
     title = f"{driver.config.name}: {len(found.trials)} trials ({counts})"
     if found.best is None:
         print(f"{title}; no trial is complete")

@@ -274,7 +274,7 @@ class SweepConfig(Section):
     max_cost: float | None = option(None, "cost of all trials together", low=0)
     parallel: int | None = option(None, "trials at a time; none: as many as the cores allow", low=1)
     threads: int = option(1, "cores of each trial", low=1)
-    early_stop: bool = option(True, "stop trials that no good trial was ever as bad as")
+    early_stop: bool = option(True, "stop trials that are clearly behind the best ones")
     repeats: int = option(2, "runs of a leading config with other seeds, if scores vary", low=0)
     start: bool = option(True, "begin with the values of the config, if they are in the ranges")
     executor: Literal["local", "ray"] = option("local", "where trials run")

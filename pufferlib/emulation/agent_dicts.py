@@ -339,7 +339,7 @@ class Parallel(AgentDicts):
         return parts
 
     def _has_all_agents(self) -> bool:
-        return bool(self._present("step") == self._acting_ids)
+        return list(self._present("step")) == self._acting_ids
 
     def _is_over(
         self, before: list[tuple[AgentId, int]], ends: dict[AgentId, bool], given: StepDicts

@@ -54,9 +54,26 @@ def imported(id: str, module: str, install: str) -> Any:
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Hide warnings of a package about its own code and dependencies, in Python's stderr too."""
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
+    stream = _Muted()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(stream):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        stream.is_muted = False
+
+
+class _Muted(io.TextIOBase):
+    """A stderr that discards text for a while: a logger made then keeps it, and must be heard."""
+
+    is_muted = True
+
+    def write(self, text: str) -> int:
+        return len(text) if self.is_muted else sys.stderr.write(text)
+
+    def flush(self) -> None:
+        if not self.is_muted:
+            sys.stderr.flush()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from pufferlib.sweep.executors import (
     is_in_use,
     read_log,
 )
-from pufferlib.sweep.study import Study, Trial, TrialState
+from pufferlib.sweep.study import Study, Trial, TrialState, check_installed
 
 BUDGET_KEYS = ("train.total_timesteps", "train.num_iterations")  # the length of a run
 
@@ -104,11 +104,12 @@ class Driver:
         is_ray = self.study.config.executor == "ray"
         executor = self._executor or (RayExecutor() if is_ray else LocalExecutor())
         options = self.study.config
+        check_installed(options.method)
         self._parallel = options.parallel or executor.capacity(options.threads)
         try:
             while not is_stopped():
                 self.reap()
-                has_budget = self._start_trials(executor)
+                has_budget = self._start_trials(executor, is_stopped)
                 if not self._running and not has_budget and not self.study.abandoned():
                     return
                 time.sleep(_PAUSE)
@@ -137,9 +138,9 @@ class Driver:
             else:
                 self._end(running, "lost", "its driver was killed")
 
-    def _start_trials(self, executor: Executor) -> bool:
+    def _start_trials(self, executor: Executor, is_stopped: Callable[[], object]) -> bool:
         """Start trials while there is room and budget; return whether there was budget."""
-        while len(self._running) < self._parallel:
+        while len(self._running) < self._parallel and not is_stopped():
             trial = self.study.ask(self._first_config(), self.folder / "trials")
             if trial is None:
                 return False

@@ -121,8 +121,9 @@ class Models:
     def _curve_points(self, scored: Sequence[Evidence]) -> tuple[Array, Array]:
         """Return inputs and scores of the model: ends of trials and earlier points.
 
-        A stopped trial counts as if it had ended with its last score: it was judged to be hopeless,
-        and a model that only knows its beginning would ask for it again.
+        Where the length is searched, a stopped trial counts as if it had ended with its last score:
+        it was judged to be hopeless, and a model that only knows its beginning would ask for it
+        again.
         """
         kept = _newest_and_best(scored)
         per_trial = int(np.clip(MAX_POINTS // len(kept), 1, _PER_TRIAL))

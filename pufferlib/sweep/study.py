@@ -205,7 +205,8 @@ class Study:
         # Samplers write to the trial that they suggest for. Ours is created whole, afterwards, so
         # they get a copy of the study.
         copied = self._optuna.create_study(direction=self.config.goal, sampler=self._sampler)
-        copied.add_trials(self._study.get_trials(deepcopy=False))
+        known = self._study.get_trials(deepcopy=False)
+        copied.add_trials([each for each in known if not each.user_attrs.get("cut")])
         return from_params(self.space, copied.ask(self._distributions).params)
 
     def _to_retry(self, trials: Sequence[Trial]) -> Trial | None:
@@ -294,7 +295,7 @@ class Study:
         states = self._optuna.trial.TrialState
         if failure:
             self._set_attrs(trial, {"failure": one_line(failure)})
-        if state in ("lost", "cut"):  # which Optuna does not tell from failed and stopped
+        if state in ("lost", "cut"):  # Optuna has no states for these
             self._set_attrs(trial, {state: True})
         ends = {"complete": states.COMPLETE, "stopped": states.PRUNED, "cut": states.PRUNED}
         values = [value] if state == "complete" and value is not None else None
@@ -401,7 +402,6 @@ def load_study(
     if "sweep" not in attrs:
         raise UsageError(f"study {quoted(name)} must be one of `puffer sweep`, but is not.")
     config = SweepConfig.from_dict({**attrs["sweep"], **(changes or {})})
-    check_installed(config.method)
     ranges: dict[str, Range] = {
         key: check_range(key, text, key) if "." in key else _plain_range(key, text)
         for key, text in attrs["space"].items()

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pufferlib.cli.run_loop import run_loop
+from pufferlib.cli.stopping import stop_requests
 from pufferlib.distributed.world import ALONE
 
 
@@ -90,3 +91,13 @@ def test_a_second_ctrl_c_ends_a_run_at_once_without_saving() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_loop(cast(Any, trainer), cast(Any, Saved()))
     assert trainer.calls == []
+
+
+@pytest.mark.usefixtures("foreground")
+def test_a_closed_terminal_does_not_hide_the_request() -> None:
+    def announce() -> None:
+        raise OSError(5, "Input/output error")
+
+    with stop_requests(announce) as received:
+        signal.raise_signal(signal.SIGHUP)
+    assert received == [signal.SIGHUP]

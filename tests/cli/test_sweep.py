@@ -132,7 +132,7 @@ def test_the_view_shows_trials_best_and_budget(tmp_path: Path) -> None:
         return console.export_text()
 
     text = run_two(2.0)
-    assert "2 complete, 0 stopped, 0 cut, 0 failed, 0 lost; 50% of the budget" in text
+    assert "2 complete; 50% of the budget" in text
     assert "best mean_reward 2: gamma=" in text
     assert "trial 1 complete: mean_reward 2 at 5 seconds" in text
     assert "100% of the budget\n" in run_two(3.0).replace(" \n", "\n")  # and no time left

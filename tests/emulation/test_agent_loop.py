@@ -85,6 +85,11 @@ def waits(env: Crowd, parts: Parts) -> Any:
     return parts
 
 
+def keeps_agents_in_an_array(env: Crowd, parts: Parts) -> Any:
+    env.agents = np.array(env.agents)
+    return parts
+
+
 def leaves_without_a_flag(env: Crowd, parts: Parts) -> Any:
     if env.tick == 5 and "d" in env.agents:
         env.agents.remove("d")
@@ -99,6 +104,7 @@ WAYS = (
     talks,
     has_no_infos,
     waits,
+    keeps_agents_in_an_array,
     leaves_without_a_flag,
 )
 

@@ -35,6 +35,8 @@ from kill_workers import LIMIT, kill_once
 from pufferlib.errors import UsageError, WorkerError
 from pufferlib.native import NativeEnv
 from pufferlib.vectorization import Multiprocessing
+from pufferlib.vectorization.processes.worker import Setup
+from pufferlib.vectorization.processes.worker_group import WorkerGroup
 
 FORK: Any = {"start_method": "fork"}
 
@@ -246,6 +248,23 @@ def test_what_other_workers_have_started_goes_on(simulator: str) -> None:
             vecenv.step([NOW, NOTHING])
         assert not wait_for_end(set(ended), LIMIT)
         assert all(map(psutil.pid_exists, kept))
+
+
+def test_a_replacement_needs_memory_for_its_own_envs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected: list[int] = []
+    send = WorkerGroup._send
+
+    def note(self: WorkerGroup, worker: int, message: object, fds: tuple[int, ...] = ()) -> None:
+        if isinstance(message, Setup):
+            expected.append(message.total_units)
+        send(self, worker, message, fds)
+
+    monkeypatch.setattr(WorkerGroup, "_send", note)
+    with Multiprocessing(lambda: Faulty(kill), 6, 2, restart=1, start_method="fork") as vecenv:
+        vecenv.reset(seed=0)
+        with pytest.warns(UserWarning, match="Replaced"):
+            vecenv.step([NOW, *[NOTHING] * 5])
+    assert expected == [6, 6, 3]
 
 
 def test_an_unread_stderr_holds_nothing_up() -> None:

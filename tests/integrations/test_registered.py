@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import pickle
 import sys
 import warnings
@@ -116,6 +117,14 @@ def test_a_package_is_imported_in_silence(
         assert isinstance(pickle.loads(data)().unwrapped, Walk)
     assert "noisy" in sys.modules
     assert capfd.readouterr().err == ""
+
+
+def test_a_logger_made_in_a_quiet_import_is_heard_later(capsys: pytest.CaptureFixture[str]) -> None:
+    with quietly():
+        handler = logging.StreamHandler()
+        sys.stderr.write("noise")
+    handler.emit(logging.makeLogRecord({"msg": "news"}))
+    assert capsys.readouterr().err == "news\n"
 
 
 def test_names_are_the_newest_versions(walks: RegisteredFamily) -> None:

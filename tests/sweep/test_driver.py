@@ -11,7 +11,7 @@ import pytest
 
 from pufferlib import config as configs
 from pufferlib.config import SweepConfig, check_range
-from pufferlib.errors import UsageError
+from pufferlib.errors import MissingExtraError, UsageError
 from pufferlib.sweep import Driver, Event, SearchSpace, Study, config_ini, create_study, load_study
 from pufferlib.sweep.executors import LocalExecutor, _LogReader
 from pufferlib.sweep.report import make_report, write_best
@@ -102,6 +102,27 @@ def test_a_metric_that_no_run_reports_ends_the_sweep_at_once(tmp_path: Path) -> 
 def test_trials_that_cannot_start_end_the_sweep(tmp_path: Path) -> None:
     driver = make_driver(tmp_path, env={"fault": "usage"}, num_trials=20, parallel=1)
     with pytest.raises(UsageError, match="first 3 trials could not start: Unknown param"):
+        driver.run()
+
+
+def test_a_request_to_stop_starts_no_further_trial(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, parallel=3)
+    started = []
+    driver.on_event = lambda event: started.append(event.kind)
+    driver.run(lambda: started)
+
+    assert started.count("start") == 1
+    assert states(driver.study) == ["lost"]
+
+
+def test_a_report_needs_no_botorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_driver(tmp_path, method="protein", num_trials=1).run()
+    monkeypatch.setattr("pufferlib.sweep.study.find_spec", lambda name: None)
+    study, _ = load_study(None, None, tmp_path)
+    driver = Driver(study, configs.load("", [], packaged=False), tmp_path)
+
+    assert make_report(driver.study).best is not None
+    with pytest.raises(MissingExtraError, match=r"pufferlib\[sweep\]"):
         driver.run()
 
 

@@ -202,3 +202,16 @@ def test_without_botorch_nothing_is_written(
         Protein("cartpole", {"gamma": [0.9]}, num_trials=1, folder=folder)
     assert main(["sweep", "cartpole", "--folder", str(folder)]) == 2
     assert not folder.exists()
+
+
+def test_a_trial_that_is_done_is_a_result_though_the_cost_is_spent() -> None:
+    protein = Protein(search_space={"x": "uniform 0 1"}, max_cost=10.0, method="random")
+    for score in (0.3, 0.9):
+        trial = protein.ask()
+        assert trial is not None
+        assert not protein.report(trial, share=1.0, score=score, cost=5.0)
+        protein.tell(trial, score, cost=5.0)
+
+    assert [each.state for each in protein.trials] == ["complete", "complete"]
+    assert protein.best is not None
+    assert protein.best.score == 0.9

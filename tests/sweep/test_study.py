@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +78,23 @@ def test_a_trial_that_the_cost_has_cut_is_not_hopeless_after_a_resume(tmp_path: 
     assert (cut.state, cut.is_counted, cut.cost) == ("cut", True, 5.0)
     assert [each.state for each in again._evidence([cut])] == ["cut"]
     assert asked(again).retry_of is None
+
+
+def test_samplers_of_optuna_see_no_trial_that_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = new_study(max_cost=5.0, method="tpe")
+    study.tell(asked(study), "complete", curve(1.0, 1.0))
+    study.tell(asked(study), "cut", np.array([[0.5, 1.0, 1.0]]))
+    seen: list[int] = []
+    known = type(study._sampler).infer_relative_search_space
+
+    def count(sampler: Any, copied: Any, trial: Any) -> Any:
+        seen.append(len(copied.get_trials(states=None)) - 1)  # without the one that it asks for
+        return known(sampler, copied, trial)
+
+    monkeypatch.setattr(type(study._sampler), "infer_relative_search_space", count)
+    asked(study)
+
+    assert seen == [1]
 
 
 def test_cost_counts_what_running_trials_have_spent() -> None:

@@ -37,7 +37,7 @@ class Setup(NamedTuple):
     number: int  # of the call that it answers
     worker: int
     units: range
-    total_units: int  # of all workers
+    total_units: int  # of all workers that start now
     creator: bytes | None  # None: it came by fork
     path: list[str]
     folder: str | None

@@ -92,12 +92,13 @@ class WorkerGroup:
     def create(self, workers: list[int]) -> dict[int, Any]:
         """Start processes, in place of lost ones too; return the descriptions of their envs."""
         number = self._next_number()
+        total = sum(len(self._partition.units[worker]) for worker in workers)
         for worker in workers:
-            self._start(worker, number)
+            self._start(worker, number, total)
             self.read_news()  # hundreds of unread answers would block the launcher
         return self._gather(workers, "create", number)
 
-    def _start(self, worker: int, number: int) -> None:
+    def _start(self, worker: int, number: int, total: int) -> None:
         if worker in self.channels:
             self.channels.pop(worker).shut()
         for known in (self.dead, self.pids, self._created):
@@ -107,7 +108,7 @@ class WorkerGroup:
         with contextlib.suppress(EOFError):  # `read_news` will raise
             self._launcher.channel.send(("start", worker), (theirs.fileno(),))
         theirs.close()
-        units, total = self._partition.units[worker], self._partition.units[-1].stop
+        units = self._partition.units[worker]
         place = (list(sys.path), _folder(), self._worker_threads)
         self._send(worker, Setup(number, worker, units, total, self._creator, *place))
 

@@ -1,0 +1,87 @@
+// Products of every set of kernels that this CPU runs, beside a plain loop: inner sizes around the
+// limit of narrow ones, and widths that fill no vector.
+#include <math.h>
+#include <string.h>
+
+#include "nn/kernels.h"
+#include "puf_env.h"
+#include "tests/check.h"
+
+enum { MAX_IN = 18, MAX_OUT = 80, STRIDE = 80, X_STRIDE = 32 };
+
+static float x[PUF_TILE * X_STRIDE], weights[MAX_IN][MAX_OUT], panels[MAX_IN * STRIDE];
+static float bias[STRIDE], of[PUF_TILE * STRIDE], before[PUF_TILE * STRIDE], y[PUF_TILE * STRIDE];
+
+static double finished(PufFinish finish, double sum, double below) {
+    switch (finish) {
+        case PUF_PLAIN:
+            return sum;
+        case PUF_RELU:
+            return sum > 0 ? sum : 0;
+        case PUF_TANH:
+            return tanh(sum);
+        case PUF_RELU_SLOPE:
+            return below > 0 ? sum : 0;
+        case PUF_TANH_SLOPE:
+            return sum * (1 - below * below);
+    }
+    return NAN;
+}
+
+static void fill(float* to, size_t count, PufRng* rng) {
+    for (size_t i = 0; i < count; i++) to[i] = puf_rand_normal(rng);
+}
+
+static void products_are_those_of_a_plain_loop(const PufKernels* kernels, int32_t rows, int32_t in,
+                                               int32_t out, PufRng* rng) {
+    fill(x, sizeof x / sizeof *x, rng);
+    fill(&weights[0][0], sizeof weights / sizeof(float), rng);
+    fill(of, sizeof of / sizeof *of, rng);
+    fill(before, sizeof before / sizeof *before, rng);
+    memset(panels, 0, sizeof panels);
+    memset(bias, 0, sizeof bias);
+    fill(bias, (size_t)out, rng);
+    for (int32_t i = 0; i < in; i++)
+        for (int32_t o = 0; o < out; o++)
+            panels[puf_panel_at(kernels->lanes, in, out, i, o)] = weights[i][o];
+    for (PufFinish finish = PUF_PLAIN; finish <= PUF_TANH_SLOPE; finish++) {
+        const bool has_bias = finish <= PUF_TANH, adds = finish % 2;
+        memcpy(y, before, sizeof y);
+        kernels->product(&(PufProduct){.rows = rows,
+                                       .in = in,
+                                       .out = out,
+                                       .x = x,
+                                       .x_stride = X_STRIDE,
+                                       .panels = panels,
+                                       .bias = has_bias ? bias : NULL,
+                                       .add = adds,
+                                       .finish = finish,
+                                       .of = finish > PUF_TANH ? of : NULL,
+                                       .y = y,
+                                       .y_stride = STRIDE});
+        for (int32_t row = 0; row < rows; row++)
+            for (int32_t o = 0; o < out; o++) {
+                const int32_t at = row * STRIDE + o;
+                double sum = (has_bias ? (double)bias[o] : 0) + (adds ? (double)before[at] : 0);
+                for (int32_t i = 0; i < in; i++)
+                    sum += (double)x[row * X_STRIDE + i] * (double)weights[i][o];
+                CHECK(fabs((double)y[at] - finished(finish, sum, (double)of[at])) < 1e-4);
+            }
+        for (int32_t at = rows * STRIDE; at < PUF_TILE * STRIDE; at++) CHECK(y[at] == before[at]);
+    }
+}
+
+int main(void) {
+    const char* names[] = {"avx512", "avx2", "neon", "portable"};
+    const int32_t widths[] = {1, 5, 16, 17, 33, 48, 50, 64, 70};
+    PufRng rng = {1};
+    for (int i = 0; i < 4; i++) {
+        const PufKernels* kernels = puf_kernels_named(names[i]);
+        if (!kernels) continue;  // does not run here
+        for (int32_t in = 1; in <= MAX_IN; in++)
+            for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
+                products_are_those_of_a_plain_loop(kernels, 1 + (in * 7) % PUF_TILE, in,
+                                                   widths[width], &rng);
+    }
+    return CHECK_DONE();
+}

@@ -45,7 +45,6 @@ WHY_BELOW = {  # what keeps an env below it
     "tron": "the script fills its room almost without a fault: a win needs a cut-off",
     "commons": "all agents share one reward, which hides what one spared apple is worth",
     "tetris": "rises to the end of its 50M steps",
-    "crafter_lite": "3M of its 40M steps reached 0.55, and rose; 1008 inputs make steps dear",
 }
 MEASURED_BEGIN, MEASURED_END = "<!-- measured -->", "<!-- end of measured -->"
 PICTURE_STEPS = {  # until there is something to see

@@ -385,7 +385,8 @@ def sweeps_table() -> str:
                 else "-"
             )
             cells.append(f"**{text}**" if method in means and means[method] == best else text)
-        rows.append([name, *cells, str(min((len(v) for v in by_method.values()), default=0))])
+        counts = sorted({len(values) for values in by_method.values()}) or [0]
+        rows.append([name, *cells, " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))])
     return "\n".join(_table(("task", *methods, "seeds"), rows))
 
 

@@ -57,7 +57,7 @@ def kernel_gflops(name: str, width: int) -> float:
     shapes = [(width, width), (width,)] * LAYERS + [(2, width), (2,), (1, width), (1,)]
     rng = np.random.default_rng(0)
     params = [rng.normal(0, width**-0.5, shape).astype(np.float32) for shape in shapes]
-    engine.bind_params(params, [], [])
+    engine.bind_params(params, [], [], None)
     engine.pack()
     observations, values = np.ones((ROWS, width), np.float32), np.empty(ROWS, np.float32)
 

@@ -446,6 +446,13 @@ def return_moments(
     return found
 
 
+def shuffled(key: int, count: int) -> NDArray[np.int64]:
+    """Return 0, ..., count - 1 in the random order that `key` names; see csrc/nn/order.h."""
+    numbers = np.empty(count, np.int64)
+    _core.shuffled(key, numbers)
+    return numbers
+
+
 def kernel_sets() -> list[str]:
     """Return the sets of kernels that this CPU runs, the fastest first; see csrc/nn/kernels.h."""
     return list(_core.kernel_sets())

@@ -93,15 +93,17 @@ typedef struct {
 } PufTargets;
 PufCode puf_engine_targets(PufEngine* engine, PufTargets* targets);
 
-// One pass over a rollout: `num_minibatches` updates. Units are segments, or steps if `by_step`,
-// which a recurrent policy refuses.
+// Passes over a rollout: `num_minibatches` updates. Units are segments, or steps if `by_step`,
+// which a recurrent policy refuses. A pass takes `units` of them in random order, `per_pass`
+// minibatches of nearly the same size; the last pass may end before its last minibatch.
 typedef struct {
     const PufRollout* rollout;
     const float *advantages, *returns;  // [segments, horizon]
-    const int64_t* order;               // units; those of minibatch m are [splits[m], splits[m+1])
-    const int64_t* splits;              // [num_minibatches + 1]
-    const float* weights;               // of each entry of `order`; NULL: 1
-    int32_t num_minibatches;
+    int64_t units;
+    int32_t per_pass, num_minibatches;
+    const uint64_t* keys;  // of each pass: all units of the rollout, in the order of puf_order
+    const int64_t* order;  // without keys: the units of all passes; NULL: one after another
+    const float* weights;  // of each entry of `order`; NULL: 1
     bool by_step;
     PufLossOptions loss;  // without `share`
     // [num_minibatches, 3] in all processes: steps that count, mean and deviation of their

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "order.h"
 #include "returns.h"
 
 enum {
@@ -30,6 +31,8 @@ typedef struct {
 typedef struct {
     PufEngine* engine;
     const PufPass* pass;
+    const int64_t* order;  // of the units of all passes; NULL: one after another
+    int64_t* drawn;        // the same, to be written, if the pass has keys
     Minibatch* minibatches;
     double (*losses)[PUF_NUM_LOSSES];  // [max_parts]
     size_t num_threads;
@@ -41,8 +44,15 @@ static int64_t unit_steps(const PufPass* pass) {
     return pass->by_step ? 1 : pass->rollout->horizon;
 }
 
-static size_t first_cell(const PufPass* pass, int64_t unit) {
-    return (size_t)((pass->order ? pass->order[unit] : unit) * unit_steps(pass));
+static size_t first_cell(const PassJob* job, int64_t unit) {
+    return (size_t)((job->order ? job->order[unit] : unit) * unit_steps(job->pass));
+}
+
+// Where a minibatch begins in the order.
+static int64_t begin_of(const PufPass* pass, int32_t index) {
+    const int64_t number = index / pass->per_pass, part = index % pass->per_pass;
+    const int64_t size = pass->units / pass->per_pass, rest = pass->units % pass->per_pass;
+    return number * pass->units + part * size + (part < rest ? part : rest);
 }
 
 static float weight_of(const PufPass* pass, int64_t unit) {
@@ -60,29 +70,58 @@ static int32_t num_parts(const PufEngine* engine, int64_t units, int64_t steps) 
     return parts;
 }
 
+// Draws the order of a minibatch.
+static void draw_order(const PassJob* job, int32_t index) {
+    const PufPass* pass = job->pass;
+    const int64_t first = begin_of(pass, index), units = begin_of(pass, index + 1) - first;
+    const int64_t number = index / pass->per_pass;
+    const PufOrder order = puf_order(pass->keys[number], (uint32_t)pass->units);
+    puf_order_fill(&order, (uint32_t)(first - number * pass->units), (uint32_t)units,
+                   job->drawn + first);
+}
+
+// Sums of the advantages of one unit, or of single steps that weigh the same, as many as fill a
+// tile; the first is *unit, which is moved behind the last.
+static PufSums next_sums(const PassJob* job, int64_t* unit, int64_t end, float origin) {
+    const PufPass* pass = job->pass;
+    const PufRollout* rollout = pass->rollout;
+    if (!pass->by_step || pass->weights) {
+        const size_t cell = first_cell(job, (*unit)++);
+        return puf_sums(unit_steps(pass), pass->advantages + cell,
+                        rollout->all_present ? NULL : rollout->masks + cell, origin);
+    }
+    float advantages[PUF_TILE];
+    uint8_t masks[PUF_TILE];
+    int32_t count = 0;
+    for (; count < PUF_TILE && *unit < end; count++, (*unit)++) {
+        const size_t cell = first_cell(job, *unit);
+        advantages[count] = pass->advantages[cell];
+        masks[count] = rollout->masks[cell];
+    }
+    return puf_sums(count, advantages, rollout->all_present ? NULL : masks, origin);
+}
+
 // Mean and deviation of the advantages of a minibatch, and how many steps count.
 static void measure(const PassJob* job, int32_t index) {
     const PufPass* pass = job->pass;
     const PufRollout* rollout = pass->rollout;
     Minibatch* batch = &job->minibatches[index];
-    const int64_t first = pass->splits[index], units = pass->splits[index + 1] - first;
+    const int64_t first = begin_of(pass, index), units = begin_of(pass, index + 1) - first;
     batch->steps = pass->by_step ? units : units * rollout->horizon;
     batch->parts = num_parts(job->engine, units, batch->steps);
+    if (pass->keys) draw_order(job, index);
     if (pass->moments) {
         const double* given = pass->moments + 3 * (size_t)index;
         batch->share = (float)(1.0 / (given[0] > 0 ? given[0] : 1));
         batch->mean = given[1], batch->std = given[2];
         return;
     }
-    const int64_t length = unit_steps(pass), end = first + units;
     // one pass, from a number that lies among them
-    const float origin = units > 0 ? pass->advantages[first_cell(pass, first)] : 0.0f;
+    const float origin = units > 0 ? pass->advantages[first_cell(job, first)] : 0.0f;
     double count = 0, total = 0, sum = 0, squares = 0;
-    for (int64_t unit = first; unit < end; unit++) {
-        const size_t cell = first_cell(pass, unit);
-        const uint8_t* masks = rollout->all_present ? NULL : rollout->masks + cell;
-        const PufSums sums = puf_sums(length, pass->advantages + cell, masks, origin);
+    for (int64_t unit = first; unit < first + units;) {
         const double weight = (double)weight_of(pass, unit);
+        const PufSums sums = next_sums(job, &unit, first + units, origin);
         count += sums.count;
         total += weight * sums.count;
         sum += weight * sums.sum;
@@ -200,7 +239,7 @@ static void tile_of(const PassJob* job, const Minibatch* batch, int64_t first, i
     while (tile->rows < PUF_TILE && from + tile->rows < end) {
         int64_t count = length - skipped;
         if (count > PUF_TILE - tile->rows) count = PUF_TILE - tile->rows;
-        add_run(tile, first_cell(pass, unit) + (size_t)skipped, (int32_t)count,
+        add_run(tile, first_cell(job, unit) + (size_t)skipped, (int32_t)count,
                 weight_of(pass, unit));
         unit++, skipped = 0;
     }
@@ -242,12 +281,13 @@ static void differentiate_tiles(const PassJob* job, PufWorkspace* work, int32_t 
     const Minibatch* batch = &job->minibatches[index];
     const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
     const int64_t first = tiles * part / batch->parts, last = tiles * (part + 1) / batch->parts;
+    const int64_t begin = begin_of(job->pass, index);
     Tile tile;
-    tile_of(job, batch, job->pass->splits[index], first * PUF_TILE, &tile);
+    tile_of(job, batch, begin, first * PUF_TILE, &tile);
     for (int64_t i = first; i < last; i++) {
         gather(job, work, batch, &tile);
         const int32_t rows = tile.rows;
-        tile_of(job, batch, job->pass->splits[index], (i + 1) * PUF_TILE, &tile);
+        tile_of(job, batch, begin, (i + 1) * PUF_TILE, &tile);
         fetch_ahead(job, &tile);
         puf_network_forward(net, work, rows);
         net->kernels->ppo(&net->head, &sums->options, &work->steps, sums->losses,
@@ -276,7 +316,7 @@ static void tile_of_group(const PassJob* job, const Group* group, int32_t t, Til
     tile->rows = tile->num_runs = 0;
     for (int32_t end = t + group->steps; t < end && t < horizon; t++)
         for (int64_t unit = group->first; unit < group->first + group->count; unit++)
-            add_run(tile, first_cell(job->pass, unit) + (size_t)t, 1, weight_of(job->pass, unit));
+            add_run(tile, first_cell(job, unit) + (size_t)t, 1, weight_of(job->pass, unit));
 }
 
 // Prepares the states in which the segments of a group begin, and where they forget.
@@ -285,7 +325,7 @@ static void begin_group(const PassJob* job, PufWorkspace* work, const Group* gro
     const int32_t horizon = rollout->horizon, count = group->count;
     int32_t* kept = work->core.kept;
     for (int32_t i = 0; i < count; i++) {
-        const size_t cell = first_cell(job->pass, group->first + i);
+        const size_t cell = first_cell(job, group->first + i);
         for (int32_t t = 0; t < horizon; t++)
             kept[t * count + i] = rollout->resets[cell + (size_t)t] ? 0 : -1;
         kept[horizon * count + i] = 0;  // no gradient comes from behind the segment
@@ -326,7 +366,7 @@ static Group group_at(const PassJob* job, int64_t first, int64_t end) {
 static void differentiate_segments(const PassJob* job, PufWorkspace* work, int32_t index,
                                    int32_t part, Sums* sums) {
     const Minibatch* batch = &job->minibatches[index];
-    const int64_t from = job->pass->splits[index], units = job->pass->splits[index + 1] - from;
+    const int64_t from = begin_of(job->pass, index), units = begin_of(job->pass, index + 1) - from;
     const int64_t first = from + units * part / batch->parts;
     const int64_t end = from + units * (part + 1) / batch->parts;
     for (int64_t at = first; at < end;) {
@@ -443,13 +483,18 @@ PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
         return puf_fail(PUF_BAD_ARGUMENT, "a recurrent policy learns from segments, not steps");
     if (reserve(engine, pass->rollout->horizon)) return PUF_NO_MEMORY;
     const size_t count = (size_t)pass->num_minibatches;
-    PassJob job = {.engine = engine, .pass = pass};
+    PassJob job = {.engine = engine, .pass = pass, .order = pass->order};
+    if (pass->keys) {
+        const int64_t entries = begin_of(pass, pass->num_minibatches);
+        job.order = job.drawn = malloc((size_t)entries * sizeof(int64_t));
+    }
     job.minibatches = calloc(count, sizeof(Minibatch));
     job.losses = calloc((size_t)engine->max_parts, sizeof *job.losses);
     job.num_threads = (size_t)puf_threads_count(engine->threads);
     job.taken = calloc((3 * count + 1) * job.num_threads, sizeof(int32_t));
-    const bool good = job.minibatches && job.losses && job.taken;
+    const bool good = job.minibatches && job.losses && job.taken && (job.drawn || !pass->keys);
     if (good) puf_threads_run(engine->threads, pass_body, &job);
+    free(job.drawn);
     free(job.minibatches);
     free(job.losses);
     free(job.taken);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/order.h"
 #include "nn/returns.h"
 #include "python/bindings.h"
 
@@ -113,17 +114,18 @@ class Engine {
 
     std::string kernels() const { return engine_->network->kernels->name; }
 
-    // Parameters in the order of network.h, then Adam's moments of each; the latter may be missing
-    // if `pass` never steps.
+    // Parameters in the order of network.h, then Adam's moments of each, and its count of steps; the
+    // latter may be missing if `pass` never steps.
     void bind_params(const std::vector<Array<float>>& values,
                      const std::vector<Array<float>>& means,
-                     const std::vector<Array<float>>& squares) {
+                     const std::vector<Array<float>>& squares, MaybeArray<float> num_steps) {
         PufNetwork* net = engine_->network;
         const size_t count = (size_t)net->num_params;
         expect("values", values.size(), count);
         if (!means.empty() || !squares.empty()) {
             expect("means", means.size(), count);
             expect("squares", squares.size(), count);
+            expect("num_steps", num_steps ? num_steps->size() : 0, 1);
         }
         for (size_t i = 0; i < count; i++) {
             PufParam& param = net->params[i];
@@ -140,7 +142,7 @@ class Engine {
             param.mean = means.empty() ? nullptr : means[i].data();
             param.square = squares.empty() ? nullptr : squares[i].data();
         }
-        params_ = values, means_ = means, squares_ = squares;
+        params_ = values, means_ = means, squares_ = squares, num_steps_ = num_steps;
     }
 
     void pack() {
@@ -152,7 +154,7 @@ class Engine {
                       MaybeArray<uint8_t> action_masks, Array<float> logprobs, Array<float> values,
                       Array<float> rewards, Array<float> final_values, Array<uint8_t> terminals,
                       Array<uint8_t> truncations, Array<uint8_t> resets, Array<uint8_t> masks,
-                      Array<float> bootstrap) {
+                      Array<float> bootstrap, Array<float> advantages, Array<float> returns) {
         const PufNetwork* net = engine_->network;
         if (values.ndim() != 2 || num_slots < 1 || values.shape(0) % (size_t)num_slots)
             throw std::invalid_argument("values must be [stretches * slots, horizon]");
@@ -171,6 +173,8 @@ class Engine {
         expect("resets", resets.size(), cells);
         expect("masks", masks.size(), cells);
         expect("bootstrap", bootstrap.size(), values.shape(0));
+        expect("advantages", advantages.size(), cells);
+        expect("returns", returns.size(), cells);
         rollout_ = PufRollout{};
         rollout_.segments = (int32_t)values.shape(0);
         rollout_.horizon = (int32_t)values.shape(1);
@@ -183,26 +187,42 @@ class Engine {
         rollout_.terminals = terminals.data(), rollout_.truncations = truncations.data();
         rollout_.resets = resets.data(), rollout_.masks = masks.data();
         rollout_.bootstrap = bootstrap.data();
+        advantages_ = advantages.data(), returns_ = returns.data();
+        norm_ = {};
         kept_ = nb::make_tuple(observations, actions, action_masks, logprobs, values, rewards,
-                               final_values, terminals, truncations, resets, masks, bootstrap);
+                               final_values, terminals, truncations, resets, masks, bootstrap,
+                               advantages, returns);
+    }
+
+    // The statistics behind `normalise_rewards`, see PufRewardNorm; after bind_rollout.
+    void bind_norm(Array<float> running, Array<double> count, Array<double> mean,
+                   Array<double> variance) {
+        need_rollout();
+        expect("running", running.size(), (size_t)rollout_.num_slots);
+        expect("count", count.size(), 1);
+        expect("mean", mean.size(), 1);
+        expect("variance", variance.size(), 1);
+        norm_ = {};
+        norm_.rollout = &rollout_;
+        norm_.running = running.data(), norm_.count = count.data();
+        norm_.mean = mean.data(), norm_.variance = variance.data();
+        kept_norm_ = nb::make_tuple(running, count, mean, variance);
     }
 
     // Fills the rollout from a vector of C envs; returns all_present and all_finite of PufRollout.
     // `state` [slots, width] changes in place; `states` [segments, width] is written.
     nb::tuple collect(nb::capsule vec, Array<uint8_t> resets, const States& state,
                       const States& states, uint64_t key, uint64_t first_slot) {
-        need_params();
+        pack();
         need_rollout();
         expect("resets", resets.size(), (size_t)rollout_.num_slots);
         const PufState current = state_of(state, (size_t)rollout_.num_slots);
         rollout_.states = state_of(states, (size_t)rollout_.segments);
-        PufCode code;
-        {
-            nb::gil_scoped_release release;
-            code = puf_engine_collect(engine_, (PufVec*)vec.data("PufVec"), &rollout_,
-                                      resets.data(), &current, key, first_slot);
-        }
-        check(code);
+        PufVec* envs = (PufVec*)vec.data("PufVec");
+        run([&] {
+            return puf_engine_collect(engine_, envs, &rollout_, resets.data(), &current, key,
+                                      first_slot);
+        });
         return nb::make_tuple(rollout_.all_present, rollout_.all_finite);
     }
 
@@ -240,91 +260,73 @@ class Engine {
     }
 
     // Normalises the rewards of the rollout in place; see PufRewardNorm.
-    void normalise_rewards(bool all_present, float gamma, Array<float> running, Array<double> count,
-                           Array<double> mean, Array<double> variance, double floor, float limit) {
-        need_rollout();
-        expect("running", running.size(), (size_t)rollout_.num_slots);
-        expect("count", count.size(), 1);
-        expect("mean", mean.size(), 1);
-        expect("variance", variance.size(), 1);
+    void normalise_rewards(bool all_present, float gamma, double floor, float limit) {
+        if (!norm_.running) throw std::invalid_argument("bind_norm comes first");
         rollout_.all_present = all_present;
-        const PufRewardNorm norm = {&rollout_,   gamma,           running.data(), count.data(),
-                                    mean.data(), variance.data(), floor,          limit};
-        PufCode code;
-        {
-            nb::gil_scoped_release release;
-            code = puf_engine_normalise_rewards(engine_, &norm);
-        }
-        check(code);
+        norm_.gamma = gamma, norm_.floor = floor, norm_.limit = limit;
+        run([&] { return puf_engine_normalise_rewards(engine_, &norm_); });
     }
 
     // Writes advantages and returns; returns the explained variance. See PufTargets.
-    double targets(bool all_present, float gamma, float gae_lambda, Array<float> advantages,
-                   Array<float> returns) {
+    double targets(bool all_present, float gamma, float gae_lambda) {
         need_rollout();
-        const size_t cells = (size_t)rollout_.segments * (size_t)rollout_.horizon;
-        expect("advantages", advantages.size(), cells);
-        expect("returns", returns.size(), cells);
         rollout_.all_present = all_present;
-        PufTargets targets = {&rollout_, gamma, gae_lambda, advantages.data(), returns.data(), 0};
-        PufCode code;
-        {
-            nb::gil_scoped_release release;
-            code = puf_engine_targets(engine_, &targets);
-        }
-        check(code);
+        PufTargets targets = {&rollout_, gamma, gae_lambda, advantages_, returns_, 0};
+        run([&] { return puf_engine_targets(engine_, &targets); });
         return targets.explained_variance;
     }
 
-    // One pass over the rollout; see PufPass. Returns nothing: `numbers` is [minibatches, 7].
-    void pass(const States& states, Array<const float> advantages, Array<const float> returns,
-              Array<const int64_t> order, Array<const int64_t> splits,
-              MaybeArray<const float> weights, MaybeArray<const double> moments, bool by_step,
+    // `updates` of one or more passes over the rollout, in the order of `keys` or in `order`; see
+    // PufPass. Writes `numbers` [updates, 7].
+    void pass(const States& states, const std::optional<std::vector<uint64_t>>& keys,
+              MaybeArray<const int64_t> order, MaybeArray<const float> weights,
+              MaybeArray<const double> moments, int32_t per_pass, int32_t updates, bool by_step,
               bool all_present, float clip_coef, float vf_coef, float ent_coef, float vf_clip_coef,
-              bool norm_adv, float adv_floor, float max_grad_norm, float learning_rate, float beta1,
-              float beta2, float eps, MaybeArray<float> num_steps, Array<float> numbers) {
-        need_params();
+              bool norm_adv, float adv_floor, float max_grad_norm, bool step, float learning_rate,
+              float beta1, float beta2, float eps, Array<float> numbers) {
+        pack();
         need_rollout();
         const size_t cells = (size_t)rollout_.segments * (size_t)rollout_.horizon;
-        const int64_t units = by_step ? (int64_t)cells : rollout_.segments;
-        expect("advantages", advantages.size(), cells);
-        expect("returns", returns.size(), cells);
-        if (weights) expect("weights", weights->size(), order.size());
-        if (splits.size() < 2) throw std::invalid_argument("splits must have two numbers or more");
-        const size_t count = splits.size() - 1;
-        if (moments) expect("moments", moments->size(), 3 * count);
-        expect("numbers", numbers.size(), count * (PUF_NUM_LOSSES + 1));
-        for (size_t i = 0; i < count; i++)
-            if (splits.data()[i] < 0 || splits.data()[i] > splits.data()[i + 1] ||
-                splits.data()[i + 1] > (int64_t)order.size())
-                throw std::invalid_argument("splits must rise within the order");
-        for (size_t i = 0; i < order.size(); i++)
-            if (order.data()[i] < 0 || order.data()[i] >= units)
-                throw std::invalid_argument("order must name units of the rollout");
-        if (num_steps && !engine_->network->params[0].mean)
+        const size_t units = by_step ? cells : (size_t)rollout_.segments;
+        if (per_pass < 1 || updates < 1)
+            throw std::invalid_argument("per_pass and updates must be 1 or more");
+        const size_t passes = ((size_t)updates + (size_t)per_pass - 1) / (size_t)per_pass;
+        expect("numbers", numbers.size(), (size_t)updates * (PUF_NUM_LOSSES + 1));
+        if (moments) expect("moments", moments->size(), 3 * (size_t)updates);
+        if (keys) {
+            expect("keys", keys->size(), passes);
+            if (order || weights || units > INT32_MAX)
+                throw std::invalid_argument("keys must come alone, for at most 2**31 - 1 units");
+        } else {
+            const size_t given = order ? order->size() : 0;
+            if (!order || given % passes)
+                throw std::invalid_argument("keys, or an order of equal passes, must be given");
+            if (weights) expect("weights", weights->size(), given);
+            for (size_t i = 0; i < given; i++)
+                if (order->data()[i] < 0 || order->data()[i] >= (int64_t)units)
+                    throw std::invalid_argument("order must name units of the rollout");
+        }
+        if (step && !num_steps_)
             throw std::invalid_argument("moments must be bound before a step");
         rollout_.all_present = all_present;
         rollout_.states = state_of(states, (size_t)rollout_.segments);
         PufPass pass = {};
         pass.rollout = &rollout_;
-        pass.advantages = advantages.data(), pass.returns = returns.data();
-        pass.order = order.data(), pass.splits = splits.data(), pass.weights = data_of(weights);
+        pass.advantages = advantages_, pass.returns = returns_;
+        pass.units = (int64_t)(keys ? units : order->size() / passes);
+        pass.per_pass = per_pass, pass.num_minibatches = updates;
+        pass.keys = keys ? keys->data() : nullptr;
+        pass.order = data_of(order), pass.weights = data_of(weights);
         pass.moments = data_of(moments);
-        pass.num_minibatches = (int32_t)count;
         pass.by_step = by_step;
         pass.loss = {clip_coef, vf_coef, ent_coef, vf_clip_coef, 0};
         pass.norm_adv = norm_adv, pass.adv_floor = adv_floor;
         pass.max_grad_norm = max_grad_norm;
-        pass.step = num_steps.has_value();
+        pass.step = step;
         pass.adam = {learning_rate, beta1, beta2, eps, 0, 0, 0};
-        pass.num_steps = data_of(num_steps);
+        pass.num_steps = step ? num_steps_->data() : nullptr;
         pass.numbers = numbers.data();
-        PufCode code;
-        {
-            nb::gil_scoped_release release;
-            code = puf_engine_pass(engine_, &pass);
-        }
-        check(code);
+        run([&] { return puf_engine_pass(engine_, &pass); });
     }
 
     // Copies the gradient of the last minibatch of a pass that did not step.
@@ -338,19 +340,24 @@ class Engine {
 
     // Log-probabilities [segments, horizon] of the rollout's actions.
     void logprobs(const States& states, Array<float> out) {
-        need_params();
+        pack();
         need_rollout();
         expect("out", out.size(), (size_t)rollout_.segments * (size_t)rollout_.horizon);
         rollout_.states = state_of(states, (size_t)rollout_.segments);
-        PufCode code;
-        {
-            nb::gil_scoped_release release;
-            code = puf_engine_logprobs(engine_, &rollout_, out.data());
-        }
-        check(code);
+        run([&] { return puf_engine_logprobs(engine_, &rollout_, out.data()); });
     }
 
  private:
+    // Lets other threads of Python run meanwhile.
+    template <typename Call>
+    void run(Call call) {
+        PufCode code;
+        {
+            nb::gil_scoped_release release;
+            code = call();
+        }
+        check(code);
+    }
     // The parts of a recurrent state, [rows, width] each; none without a core.
     PufState state_of(const States& parts, size_t rows) const {
         const PufNetwork* net = engine_->network;
@@ -371,8 +378,11 @@ class Engine {
 
     PufEngine* engine_ = nullptr;
     PufRollout rollout_ = {};
+    float *advantages_ = nullptr, *returns_ = nullptr;  // [segments, horizon], of `targets`
+    PufRewardNorm norm_ = {};
     std::vector<Array<float>> params_, means_, squares_;
-    nb::object kept_;
+    MaybeArray<float> num_steps_;
+    nb::object kept_, kept_norm_;
 };
 
 nb::tuple as_tuple(const PufMoments& moments) {
@@ -390,6 +400,13 @@ nb::tuple return_moments(Array<const float> rewards, Array<const uint8_t> ends,
                                        running.data()));
 }
 
+// The units of a pass in the order that a key names: what `pass_` draws for itself.
+void shuffled(uint64_t key, Array<int64_t> out) {
+    if (out.size() > INT32_MAX) throw std::invalid_argument("out must have at most 2**31 - 1 numbers");
+    const PufOrder order = puf_order(key, (uint32_t)out.size());
+    puf_order_fill(&order, 0, (uint32_t)out.size(), out.data());
+}
+
 std::vector<std::string> kernel_sets() {
     std::vector<std::string> names;
     for (const char* name : {"avx512", "avx2", "neon", "portable"})
@@ -401,6 +418,7 @@ std::vector<std::string> kernel_sets() {
 
 void bind_engine(nb::module_& module) {
     module.def("kernel_sets", &kernel_sets);
+    module.def("shuffled", &shuffled, "key"_a, "out"_a);
     module.def("return_moments", &return_moments, "rewards"_a, "ends"_a, "masks"_a.none(),
                "gamma"_a, "running"_a);
     nb::class_<Engine>(module, "Engine")
@@ -415,25 +433,27 @@ void bind_engine(nb::module_& module) {
              "activation"_a, "separate"_a, "core"_a, "core_width"_a, "nvec"_a, "squash"_a,
              "center"_a, "scale"_a, "action_low"_a, "action_high"_a, "bounded"_a)
         .def("kernels", &Engine::kernels)
-        .def("bind_params", &Engine::bind_params, "values"_a, "means"_a, "squares"_a)
+        .def("bind_params", &Engine::bind_params, "values"_a, "means"_a, "squares"_a,
+             "num_steps"_a.none())
         .def("pack", &Engine::pack)
         .def("bind_rollout", &Engine::bind_rollout, "num_slots"_a, "observations"_a, "actions"_a,
              "action_masks"_a.none(), "logprobs"_a, "values"_a, "rewards"_a, "final_values"_a,
-             "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a)
+             "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a,
+             "advantages"_a, "returns"_a)
+        .def("bind_norm", &Engine::bind_norm, "running"_a, "count"_a, "mean"_a, "variance"_a)
         .def("collect", &Engine::collect, "vec"_a, "resets"_a, "state"_a, "states"_a, "key"_a,
              "first_slot"_a)
         .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "state"_a.none(),
              "next_state"_a.none(), "key"_a, "first_slot"_a, "counter"_a, "actions"_a.none(),
              "env_actions"_a.none(), "logprobs"_a.none(), "values"_a)
-        .def("normalise_rewards", &Engine::normalise_rewards, "all_present"_a, "gamma"_a,
-             "running"_a, "count"_a, "mean"_a, "variance"_a, "floor"_a, "limit"_a)
-        .def("targets", &Engine::targets, "all_present"_a, "gamma"_a, "gae_lambda"_a,
-             "advantages"_a, "returns"_a)
-        .def("pass_", &Engine::pass, "states"_a, "advantages"_a, "returns"_a, "order"_a, "splits"_a,
-             "weights"_a.none(), "moments"_a.none(), "by_step"_a, "all_present"_a, "clip_coef"_a,
-             "vf_coef"_a, "ent_coef"_a, "vf_clip_coef"_a, "norm_adv"_a, "adv_floor"_a,
-             "max_grad_norm"_a, "learning_rate"_a, "beta1"_a, "beta2"_a, "eps"_a,
-             "num_steps"_a.none(), "numbers"_a)
+        .def("normalise_rewards", &Engine::normalise_rewards, "all_present"_a, "gamma"_a, "floor"_a,
+             "limit"_a)
+        .def("targets", &Engine::targets, "all_present"_a, "gamma"_a, "gae_lambda"_a)
+        .def("pass_", &Engine::pass, "states"_a, "keys"_a.none(), "order"_a.none(),
+             "weights"_a.none(), "moments"_a.none(), "per_pass"_a, "updates"_a, "by_step"_a,
+             "all_present"_a, "clip_coef"_a, "vf_coef"_a, "ent_coef"_a, "vf_clip_coef"_a,
+             "norm_adv"_a, "adv_floor"_a, "max_grad_norm"_a, "step"_a, "learning_rate"_a, "beta1"_a,
+             "beta2"_a, "eps"_a, "numbers"_a)
         .def("gradient", &Engine::gradient, "index"_a, "out"_a)
         .def("logprobs", &Engine::logprobs, "states"_a, "out"_a);
 }

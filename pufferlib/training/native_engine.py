@@ -11,8 +11,7 @@ and a run may change its engine between any two iterations. Results do not depen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
 from pufferlib.training.native_network import array_of, bytes_of, describe, hooks_of
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import Targets, explained_variance, mean_and_variance
-from pufferlib.training.rollout import Carry, Priority, Rollout, Share, draw, shares
+from pufferlib.training.rollout import Carry, Priority, Rollout, Share, draw, next_key, shares
 from pufferlib.training.torch_engine import ADVANTAGE_FLOOR, TorchEngine
 from pufferlib.vectorization.threads import Threads
 
@@ -54,18 +53,17 @@ class NativeEngine(TorchEngine):
         self._network_parameters = network.parameters
         threads = parts.config.torch_threads or usable_cores()
         self._core = native.make_engine(num_threads=threads, **network.spec)
-        self._bound: list[int] = []  # addresses that C knows: of parameters, then of Adam's state
-        self._num_steps: Tensor | None = None  # of Adam so far
+        self._addresses: list[int] = []  # of the parameters that C knows
+        self._moments: list[Tensor] = []  # of the optimizer, that C knows
+        self._norm: RewardNorm | None = None  # whose statistics C knows
         self._hooks = [hooks for module in parts.policy.modules() for hooks in hooks_of(module)]
         # processes exchange gradients between C's part of an update and the step
         self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
         self._advantage_floor = ADVANTAGE_FLOOR if parts.config.norm_reward else 1e-8
         self._state = _StateForm(network.spec["core"], network.spec["core_width"])
-        self._keys = _Keys(parts.sample_rng)
-        self._native_actor = _NativeActor(
-            self._core, self.actor, self._state, self._keys, parts.world.rank
-        )
-        self._view = _Views()
+        self._sample_rng = parts.sample_rng
+        self._native_actor = _NativeActor(self._core, self.actor, self._state, parts.world.rank)
+        self._resets: tuple[Tensor, NDArray[np.uint8]] | None = None  # of the last carry
 
     @staticmethod
     def unsupported(parts: Parts) -> str:
@@ -85,6 +83,7 @@ class NativeEngine(TorchEngine):
         rollout = self.rollout
         self._targets = Targets(torch.empty_like(rollout.values), torch.empty_like(rollout.values))
         masks = rollout.action_masks
+        self._norm = None
         self._core.bind_rollout(
             num_slots=rollout.num_slots,
             observations=array_of(rollout.observations),
@@ -99,6 +98,8 @@ class NativeEngine(TorchEngine):
             resets=bytes_of(rollout.resets),
             masks=bytes_of(rollout.masks),
             bootstrap=array_of(rollout.bootstrap),
+            advantages=array_of(self._targets.advantages),
+            returns=array_of(self._targets.returns),
         )
 
     # ---- The two halves of an iteration ----------------------------------------------------------
@@ -107,52 +108,55 @@ class NativeEngine(TorchEngine):
         self.rollout.all_finite = False
         if self._has_changed():
             return super().collect(env, carry)
-        self._pack()
+        self._bind_parameters()
         if type(env) is not Threads or env.batches > 1 or self.actor.normalise is not None:
+            self._core.pack()
             with self._native_actor.acting():
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
         self._profiler("env")  # no time of its own, but an entry in the log
         with self._profiler("forward"):  # env and policy in one
-            rollout, form, resets = self.rollout, self._state, carry.resets
+            rollout, form = self.rollout, self._state
             state = form.parts(carry.state, env.num_agents, copy=True)
-            states = form.empty(len(rollout.values))
+            states = form.empty(rollout.num_stretches * rollout.num_slots)
             rollout.all_present, rollout.all_finite = self._core.collect(
                 env.handle(),
-                resets=self._view(resets),  # kept up in place: the carry before is used up
+                resets=self._resets_in_c(carry.resets),
                 state=list(map(array_of, state)),
                 states=list(map(array_of, states)),
-                key=self._keys.draw(),
+                key=next_key(self._sample_rng),
                 first_slot=self.world.rank * env.num_agents,
             )
-            sizes = rollout.num_stretches, rollout.num_slots, -1
-            stretches = [part.view(sizes).unbind(0) for part in states]
-            rollout.states = [
-                form.joined([part[number] for part in stretches])
-                for number in range(rollout.num_stretches)
-            ]
-        return Carry(carry.batches, form.joined(state), resets)
+            rollout.states = form.stretches(states, rollout.num_stretches)
+        return Carry(carry.batches, form.joined(state), carry.resets)
+
+    def _resets_in_c(self, resets: Tensor) -> NDArray[np.uint8]:
+        """Return the resets of a carry; C keeps them up in place, so they are those of the next."""
+        if self._resets is None or self._resets[0] is not resets:
+            self._resets = resets, bytes_of(resets)
+        return self._resets[1]
 
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
         if self._has_changed():
             return super().train(shape, now)
-        config, rollout = self.config, self.rollout
+        config = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = now.learning_rate
         with self._profiler("advantage"):
-            targets, variance = self._native_targets()
+            variance = self._set_targets()
         with self._profiler("update"):
             self._bind_parameters()
-            self._core.pack()
+            self._bind_moments()
             tables: list[NDArray[np.float32]] = []
             left = self._num_updates(shape)
             while left > 0:
                 if config.vtrace and tables:
-                    targets = self.targets(rollout, self.ratios(rollout, shape))
-                tables.append(self._native_passes(shape, targets, now, left))
+                    self._keep(self.targets(self.rollout, self.ratios(self.rollout, shape)))
+                tables.append(self._native_passes(shape, now, left))
                 left -= len(tables[-1])
-                last_kl = tables[-1][-1, LOSSES.index("approx_kl")]
-                if config.target_kl is not None and last_kl > config.target_kl:
-                    break
+                if config.target_kl is not None:
+                    last_kl = tables[-1][-1, LOSSES.index("approx_kl")]
+                    if last_kl > config.target_kl:
+                        break
         return tables[0] if len(tables) == 1 else np.concatenate(tables), variance
 
     def _has_changed(self) -> bool:
@@ -170,23 +174,20 @@ class NativeEngine(TorchEngine):
 
     def _initial_states(self) -> list[NDArray[np.float32]]:
         """Return the recurrent state before each segment, part by part."""
+        if not self._state.count:
+            return []
         state = self.rollout.initial_state()
         return list(map(array_of, self._state.parts(state, len(self.rollout.values))))
 
-    def _native_passes(
-        self, shape: BatchShape, targets: Targets, now: Schedule, most: int
-    ) -> NDArray[np.float32]:
+    def _native_passes(self, shape: BatchShape, now: Schedule, most: int) -> NDArray[np.float32]:
         """Make the updates of the next passes over the rollout, at most `most`.
 
         Returns their NUMBERS. It is one pass if something must happen before the next one.
         """
         config, rollout = self.config, self.rollout
         betas, eps = itemgetter("betas", "eps")(self.optimizer.param_groups[0])
-        as_array = self._view if targets is self._targets else array_of
         given: dict[str, Any] = {
             "states": self._initial_states(),
-            "advantages": as_array(targets.advantages.contiguous()),
-            "returns": as_array(targets.returns.contiguous()),
             "by_step": shape.by_step,
             "all_present": rollout.all_present,
             "clip_coef": now.clip_coef,
@@ -196,30 +197,36 @@ class NativeEngine(TorchEngine):
             "norm_adv": config.norm_adv,
             "adv_floor": self._advantage_floor,
             "max_grad_norm": -1.0 if config.max_grad_norm is None else config.max_grad_norm,
+            "step": self._fuses_steps,
             "learning_rate": now.learning_rate,
             "beta1": betas[0],
             "beta2": betas[1],
             "eps": eps,
         }
-        source = (rollout, targets.advantages, shape, self._rng, self.world)
+        source = (rollout, self._targets.advantages, shape, self._rng, self.world)
         priority = Priority(config.prio_alpha, now.prio_beta)
         if not self._fuses_steps:
             return self._torch_steps(shares(*source, priority)[:most], given)
         is_alone = config.vtrace or config.target_kl is not None
-        passes = 1 if is_alone else max(1, _MAX_STEPS // rollout.values.numel())
-        passes = min(passes, -(-most // shape.minibatches))
-        drawn = [draw(*source, priority) for _ in range(passes)]
-        order = drawn[0].units if passes == 1 else torch.cat([each.units for each in drawn])
-        weights = drawn[0].weights  # the same in every pass
-        splits = _splits(len(drawn[0].units), shape.minibatches, passes)[: most + 1]
-        numbers = np.empty((len(splits) - 1, len(NUMBERS)), np.float32)
-        assert self._num_steps is not None
+        steps = rollout.num_stretches * rollout.num_slots * rollout.horizon
+        passes = min(1 if is_alone else max(1, _MAX_STEPS // steps), -(-most // shape.minibatches))
+        updates = min(most, passes * shape.minibatches)
+        keys = order = weights = None
+        if config.prio_alpha == 0:  # C draws what `draw` would
+            keys = [next_key(self._rng) for _ in range(passes)]
+        else:
+            drawn = [draw(*source, priority) for _ in range(passes)]
+            units, chances = torch.cat([each.units for each in drawn]), drawn[0].weights
+            assert chances is not None  # and the same in every pass
+            order, weights = units.numpy(), chances[units].numpy()
+        numbers = np.empty((updates, len(NUMBERS)), np.float32)
         self._core.pass_(
-            order=order.numpy(),
-            splits=splits,
-            weights=None if weights is None else weights[order].numpy(),
+            keys=keys,
+            order=order,
+            weights=weights,
             moments=None,
-            num_steps=self._view(self._num_steps),
+            per_pass=shape.minibatches,
+            updates=updates,
             numbers=numbers,
             **given,
         )
@@ -230,11 +237,12 @@ class NativeEngine(TorchEngine):
         numbers = np.empty((len(parts), len(NUMBERS)), np.float32)
         for index, part in enumerate(parts):
             self._core.pass_(
+                keys=None,
                 order=part.units.numpy(),
-                splits=np.array([0, len(part.units)]),
                 weights=None if part.weights is None else part.weights.numpy(),
                 moments=self._moments_in_c(part.moments),
-                num_steps=None,
+                per_pass=1,
+                updates=1,
                 numbers=numbers[index],
                 **given,
             )
@@ -244,32 +252,32 @@ class NativeEngine(TorchEngine):
             numbers[:, : len(LOSSES)] = self.world.sum_(losses).numpy()
         return numbers
 
-    def _native_targets(self) -> tuple[Targets, float]:
-        """Return the targets of the rollout and its explained variance."""
+    def _set_targets(self) -> float:
+        """Compute the targets of the rollout; return its explained variance."""
         config, rollout = self.config, self.rollout
         if not self._scans_in_c():
-            targets = self.targets(rollout)
+            self._keep(self.targets(rollout))
             masks = None if rollout.all_present else rollout.masks
             sum_ = None if self.world.size == 1 else self.world.sum_
-            return targets, float(explained_variance(rollout.values, targets.returns, masks, sum_))
-        variance = self._core.targets(
-            rollout.all_present, config.gamma, config.gae_lambda, *map(self._view, self._targets)
-        )
-        return self._targets, variance
+            return float(explained_variance(rollout.values, self._targets.returns, masks, sum_))
+        variance: float = self._core.targets(rollout.all_present, config.gamma, config.gae_lambda)
+        return variance
+
+    def _keep(self, targets: Targets) -> None:
+        """Let C train on these targets."""
+        for own, given in zip(self._targets, targets, strict=True):
+            own.copy_(given)
 
     def normalise_rewards(self, norm: RewardNorm) -> None:
         if not self._scans_in_c():
             return super().normalise_rewards(norm)
-        moments = norm.moments
+        if norm is not self._norm:
+            moments = norm.moments
+            parts = (norm.returns, moments.count, moments.mean, moments.var)
+            self._core.bind_norm(*map(array_of, parts))
+            self._norm = norm
         self._core.normalise_rewards(
-            all_present=self.rollout.all_present,
-            gamma=norm.gamma,
-            running=self._view(norm.returns),
-            count=self._view(moments.count),
-            mean=self._view(moments.mean),
-            variance=self._view(moments.var),
-            floor=RETURN_FLOOR,
-            limit=CLIP,
+            all_present=self.rollout.all_present, gamma=norm.gamma, floor=RETURN_FLOOR, limit=CLIP
         )
 
     def _scans_in_c(self) -> bool:
@@ -295,95 +303,66 @@ class NativeEngine(TorchEngine):
                 parameter.grad = torch.empty_like(parameter)
             self._core.gradient(index, array_of(parameter.grad))
         self.world.sum_gradients(self.parameters)
-        norm = self._step()
-        self._core.pack()
-        return float(norm)
-
-    def _pack(self) -> None:
-        """Let C use the weights as they are now."""
-        parameters = self._network_parameters
-        if [part.data_ptr() for part in parameters] != self._bound[: len(parameters)]:
-            self._bind_parameters()
-        self._core.pack()
+        return float(self._step())
 
     def _bind_parameters(self) -> None:
-        """Pass the memory of parameters and moments to C, if it has moved."""
-        if self._addresses() == self._bound:
-            return
-        groups: list[list[Tensor]] = [self._network_parameters, [], []]
-        if self._fuses_steps:
-            self._num_steps, *groups[1:] = self.optimizer.moments(self._network_parameters)
-        self._core.bind_params(*([array_of(part) for part in group] for group in groups))
-        self._bound = self._addresses()
-
-    def _addresses(self) -> list[int]:
-        """Return where parameters are, and where the optimizer has its state."""
+        """Pass the memory of the parameters to C, if it has moved."""
         addresses = [part.data_ptr() for part in self._network_parameters]
-        if self._fuses_steps:
-            states = self.optimizer.state.values()
-            addresses += [part.data_ptr() for state in states for part in state.values()]
-        return addresses
+        if addresses != self._addresses:
+            self._core.bind_params(list(map(array_of, self._network_parameters)), [], [], None)
+            self._addresses, self._moments = addresses, []
+
+    def _bind_moments(self) -> None:
+        """Pass the memory of the optimizer to C, if C makes the steps and it has other tensors."""
+        if not self._fuses_steps:
+            return
+        states = self.optimizer.state.values()
+        moments = [part for state in states for part in state.values()]
+        is_known = len(moments) == len(self._moments) and all(map(is_, moments, self._moments))
+        if moments and is_known:
+            return
+        num_steps, *groups = self.optimizer.moments(self._network_parameters)
+        arrays = [list(map(array_of, group)) for group in (self._network_parameters, *groups)]
+        self._core.bind_params(*arrays, array_of(num_steps))
+        self._moments = [part for state in states for part in state.values()]
 
 
 class _StateForm:
     """The recurrent state of a core: a tensor, a pair of an LSTM, or None without a core."""
 
     def __init__(self, core: str, width: int) -> None:
-        self._count = {"none": 0, "lstm": 2}.get(core, 1)
+        self.count = {"none": 0, "lstm": 2}.get(core, 1)  # of parts
         self._width = width
 
     def empty(self, rows: int) -> list[Tensor]:
         """Return the parts of a state `[rows, width]`, to be written."""
-        return [torch.empty(rows, self._width) for _ in range(self._count)]
+        return [torch.empty(rows, self._width) for _ in range(self.count)]
 
     def parts(self, state: RecurrentState, rows: int, copy: bool = False) -> list[Tensor]:
         """Return the parts of a state as C reads them; zeros for None."""
-        if not self._count:
+        if not self.count:
             return []
         if state is None:
             return [part.zero_() for part in self.empty(rows)]
         return [part.clone() if copy else part.contiguous() for part in tensors_of(state)]
 
+    def stretches(self, parts: list[Tensor], number: int) -> list[RecurrentState]:
+        """Return the states of that many stretches, whose rows are one after another."""
+        if not parts:
+            return [None] * number
+        return [self.joined(own) for own in zip(*(part.chunk(number) for part in parts))]
+
     def joined(self, parts: Sequence[Tensor]) -> RecurrentState:
         """Return the state of these parts."""
-        if self._count == 2:
+        if self.count == 2:
             return tuple(parts)
         return parts[0] if parts else None
-
-
-class _Views:
-    """Arrays of the memory of tensors that live as long as the engine, each made once.
-
-    An array of a tensor takes several microseconds to make, and an iteration only a few thousand.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Tensor, NDArray[Any]]] = {}
-
-    def __call__(self, tensor: Tensor) -> NDArray[Any]:
-        if id(tensor) not in self._known:  # the entry keeps the tensor, so its id stays its own
-            is_flags = tensor.dtype == torch.bool
-            self._known[id(tensor)] = tensor, bytes_of(tensor) if is_flags else array_of(tensor)
-        return self._known[id(tensor)][1]
-
-
-class _Keys:
-    """Draws the keys of random numbers in C from the run's generator, which a checkpoint keeps."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self._generator = generator
-        self._key = torch.zeros((), dtype=torch.int64)
-        self._number = self._key.numpy()  # the same memory
-
-    def draw(self) -> int:
-        self._key.random_(2**62, generator=self._generator)
-        return int(self._number)
 
 
 class _NativeActor(Actor):
     """Acts in C where a rollout asks for it, with random numbers that belong to slots."""
 
-    def __init__(self, core: Any, actor: Actor, form: _StateForm, keys: _Keys, rank: int) -> None:
+    def __init__(self, core: Any, actor: Actor, form: _StateForm, rank: int) -> None:
         super().__init__(
             actor.policy,
             actor.spaces,
@@ -391,7 +370,7 @@ class _NativeActor(Actor):
             normalise=actor.normalise,
             generator=actor.generator,
         )
-        self._core, self._form, self._keys, self._rank = core, form, keys, rank
+        self._core, self._form, self._rank = core, form, rank
 
     def values(
         self,
@@ -417,7 +396,8 @@ class _NativeActor(Actor):
         dtype = torch.int32 if layout.nvec else torch.float32
         actions, env_actions = (torch.empty(count, *layout.shape, dtype=dtype) for _ in range(2))
         logprobs, values = torch.empty(count), torch.empty(count)
-        key, after = self._keys.draw(), self._form.empty(count)
+        assert self.generator is not None
+        key, after = next_key(self.generator), self._form.empty(count)
         self._call(
             observations, action_masks, state, after, key, actions, env_actions, logprobs, values
         )
@@ -461,10 +441,3 @@ class _NativeActor(Actor):
             logprobs=None if logprobs is None else array_of(logprobs),
             values=array_of(values),
         )
-
-
-@cache
-def _splits(count: int, minibatches: int, passes: int) -> NDArray[np.int64]:
-    """Return where the minibatches of some passes begin and end; sizes are as `tensor_split`'s."""
-    sizes = [count // minibatches + (i < count % minibatches) for i in range(minibatches)]
-    return np.cumsum([0, *sizes * passes])

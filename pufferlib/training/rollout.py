@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pufferlib import native
 from pufferlib.distributed.world import ALONE, World
 from pufferlib.policies.acting import Actor, Decision, on_device
 from pufferlib.policies.observations import (
@@ -412,6 +413,16 @@ class Share(NamedTuple):
     moments: Tensor | None = None  # [4], of the advantages of all processes, if there are several
 
 
+def next_key(generator: torch.Generator) -> int:
+    """Return the key of the next random numbers in C, and move the generator on.
+
+    The seed of the generator is the key, so a checkpoint has it. No operation of torch is needed.
+    """
+    key = generator.initial_seed()
+    generator.manual_seed(native.env_seed(key, 1))
+    return key
+
+
 def draw(
     rollout: Rollout,
     advantages: Tensor,
@@ -431,7 +442,7 @@ def draw(
     per_segment = shape.horizon if shape.by_step else 1
     if alpha == 0:
         count = len(advantages) * world.size * per_segment
-        return Draw(torch.randperm(count, generator=generator), None)
+        return Draw(torch.from_numpy(native.shuffled(next_key(generator), count)), None)
     # drawn on the CPU, like every order, so that it does not depend on the device
     sizes = advantages.abs().view(len(advantages) * per_segment, -1).mean(1).cpu()
     if world.size > 1:

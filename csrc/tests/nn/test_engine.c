@@ -7,6 +7,7 @@
 
 #include "nn/advantage.h"
 #include "nn/engine.h"
+#include "nn/order.h"
 #include "tests/check.h"
 
 enum {
@@ -118,13 +119,14 @@ static float* give_params(PufNetwork* net, uint64_t seed) {
 }
 
 static PufPass pass_of(Data* data, const PufRollout* rollout, PufCoreKind core,
-                       const int64_t* splits, int32_t count, float* numbers) {
+                       int32_t count, float* numbers) {
     return (PufPass){
         .rollout = rollout,
         .advantages = data->advantages,
         .returns = data->returns,
         .order = core ? data->segments : data->order,
-        .splits = splits,
+        .units = core ? SLOTS : STEPS,
+        .per_pass = count,
         .num_minibatches = count,
         .by_step = !core,
         .loss = {.clip_coef = 0.2f, .vf_coef = 0.5f, .ent_coef = 0.3f, .vf_clip_coef = 0.5f},
@@ -143,9 +145,8 @@ static void gradients_are_those_of_finite_differences(const PufKernels* kernels,
     PufEngine* engine = engine_of(kernels, 1, separate, PUF_TANH, core);
     float* params = give_params(engine->network, 11);
     PufRollout rollout = rollout_of(&data);
-    const int64_t splits[] = {0, core ? SLOTS : STEPS};
     float numbers[PUF_NUM_LOSSES + 1];
-    PufPass pass = pass_of(&data, &rollout, core, splits, 1, numbers);
+    PufPass pass = pass_of(&data, &rollout, core, 1, numbers);
     CHECK(puf_engine_pass(engine, &pass) == PUF_OK);
     float* gradient = malloc(engine->network->grad_floats * sizeof(float));
     memcpy(gradient, engine->joined, engine->network->grad_floats * sizeof(float));
@@ -168,21 +169,32 @@ static void gradients_are_those_of_finite_differences(const PufKernels* kernels,
     puf_engine_destroy(engine);
 }
 
-// Weights after two passes of three updates.
-static float* trained(const PufKernels* kernels, int32_t threads, PufCoreKind core, size_t* count) {
+// Weights after five updates of two passes, in the order that two keys name: drawn by the engine, or
+// given to it.
+static float* trained(const PufKernels* kernels, int32_t threads, PufCoreKind core, bool is_given,
+                      size_t* count) {
+    enum { UPDATES = 5 };
     PufRng rng = {3};
     static Data data;
     fill(&data, &rng);
     PufEngine* engine = engine_of(kernels, threads, !core, PUF_RELU, core);
     float* params = give_params(engine->network, 5);
     PufRollout rollout = rollout_of(&data);
-    const int64_t by_step[] = {0, 40, 80, STEPS}, by_segment[] = {0, 3, 4, SLOTS};
-    float numbers[3 * (PUF_NUM_LOSSES + 1)], num_steps = 0;
-    PufPass pass = pass_of(&data, &rollout, core, core ? by_segment : by_step, 3, numbers);
+    float numbers[UPDATES * (PUF_NUM_LOSSES + 1)], num_steps = 0;
+    const uint64_t keys[] = {17, 18};
+    int64_t order[2 * STEPS];
+    PufPass pass = pass_of(&data, &rollout, core, 3, numbers);
+    for (int i = 0; i < 2; i++) {
+        const PufOrder drawn = puf_order(keys[i], (uint32_t)pass.units);
+        puf_order_fill(&drawn, 0, (uint32_t)pass.units, order + i * pass.units);
+    }
+    pass.order = is_given ? order : NULL;
+    pass.keys = is_given ? NULL : keys;
+    pass.num_minibatches = UPDATES;
     pass.step = true;
     pass.num_steps = &num_steps;
-    for (int i = 0; i < 2; i++) CHECK(puf_engine_pass(engine, &pass) == PUF_OK);
-    CHECK(num_steps == 6.0f);
+    CHECK(puf_engine_pass(engine, &pass) == PUF_OK);
+    CHECK(num_steps == (float)UPDATES);
     float logprobs[STEPS];
     CHECK(puf_engine_logprobs(engine, &rollout, logprobs) == PUF_OK);
     for (int i = 0; i < STEPS; i++) CHECK(isfinite(logprobs[i]));
@@ -193,9 +205,9 @@ static float* trained(const PufKernels* kernels, int32_t threads, PufCoreKind co
 
 static void results_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
     size_t count;
-    float* one = trained(kernels, 1, core, &count);
+    float* one = trained(kernels, 1, core, true, &count);
     for (int32_t threads = 1; threads <= 3; threads++) {
-        float* many = trained(kernels, threads, core, &count);
+        float* many = trained(kernels, threads, core, false, &count);
         CHECK(!memcmp(one, many, count * sizeof(float)));
         free(many);
     }
@@ -207,9 +219,8 @@ static void a_recurrent_policy_refuses_single_steps(const PufKernels* kernels) {
     PufEngine* engine = engine_of(kernels, 1, false, PUF_RELU, PUF_LSTM);
     float* params = give_params(engine->network, 5);
     PufRollout rollout = rollout_of(&data);
-    const int64_t splits[] = {0, STEPS};
     float numbers[PUF_NUM_LOSSES + 1];
-    PufPass pass = pass_of(&data, &rollout, PUF_NO_CORE, splits, 1, numbers);
+    PufPass pass = pass_of(&data, &rollout, PUF_NO_CORE, 1, numbers);
     CHECK(puf_engine_pass(engine, &pass) == PUF_BAD_ARGUMENT);
     free(params);
     puf_engine_destroy(engine);

@@ -40,6 +40,20 @@ typedef enum {
     PUF_TANH_SLOPE,  // y * (1 - of^2)
 } PufFinish;
 
+// The way back through `dots`: from slopes by its outputs to those by x, which came out of a layer,
+// and to its own gradient.
+typedef struct {
+    int32_t rows, in, out;
+    const float* slopes;   // [out, PUF_TILE]
+    const float* weights;  // [out, stride]
+    const float* x;        // [rows, stride]
+    int32_t stride;        // of rows of x, weights, x_slopes and grad: a multiple of PUF_ALIGN
+    PufFinish finish;      // PUF_PLAIN or a slope of x
+    float* x_slopes;       // [rows, stride]
+    float *grad, *bias;    // [out, stride] and [out]: added to, or written if `first`
+    bool first;
+} PufDotsBack;
+
 // y[rows, out] = x[rows, in] w + bias, then `finish`.
 typedef struct {
     int32_t rows, in, out;
@@ -123,6 +137,7 @@ typedef struct PufKernels {
     // weights are padded with 0; x has rows up to a multiple of PUF_ALIGN, and so has y columns.
     void (*dots)(int32_t rows, int32_t in, int32_t out, const float* x, int32_t x_stride,
                  const float* weights, const float* bias, float* y);
+    void (*dots_back)(const PufDotsBack* back);
     // grad[n, grad_stride] = a[rows, n]^T b[rows, k]; added to it unless `first`. Columns of grad
     // up to the padded k are written.
     void (*outer)(int32_t rows, int32_t n, int32_t k, const float* a, int32_t a_stride,

@@ -39,26 +39,40 @@ INLINE void finish_block(const int height, const int width, const PufProduct* p,
     EACH store(y + (size_t)i * stride + LANES * j, SUM);
 }
 
+// Rows of a block that are finished together. Stores of all sums at once would fill the queue in
+// front of the multipliers, so the last addition and the stores go strip by strip.
+enum { STRIP = BLOCK % 4 ? BLOCK : BLOCK / 4 };
+
+// Adds to a block of sums: a column of x, times a row of weights.
+INLINE void add_product(const int height, const int width, const float* x, size_t stride,
+                        const float* weights, vec* sums) {
+    vec w[2];
+    UNROLL for (int j = 0; j < width; j++) w[j] = load(weights + LANES * j);
+    UNROLL for (int i = 0; i < height; i++) {
+        vec factor = SET(x[(size_t)i * stride]);
+        UNROLL for (int j = 0; j < width; j++) SUM = FMA(factor, w[j], SUM);
+    }
+}
+
 INLINE void product_block(const int height, const int width, const PufProduct* p, int32_t row,
                           int32_t column, const float* panel) {
     const size_t x_stride = (size_t)p->x_stride, y_stride = (size_t)p->y_stride;
     const float* x = p->x + (size_t)row * x_stride;
     const size_t at = (size_t)row * y_stride + (size_t)column;
+    const int strip = height == BLOCK ? STRIP : height;
     vec sums[BLOCK * 2];
     if (p->bias)
         EACH SUM = load(p->bias + column + LANES * j);
     else
         EACH SUM = (vec){0};
     if (p->add) EACH SUM += load(p->y + at + (size_t)i * y_stride + LANES * j);
-    for (int32_t k = 0; k < p->in; k++, panel += LANES * width) {
-        vec w[2];
-        UNROLL for (int j = 0; j < width; j++) w[j] = load(panel + LANES * j);
-        UNROLL for (int i = 0; i < height; i++) {
-            vec factor = SET(x[(size_t)i * x_stride + (size_t)k]);
-            UNROLL for (int j = 0; j < width; j++) SUM = FMA(factor, w[j], SUM);
-        }
+    for (int32_t k = 1; k < p->in; k++, x++, panel += LANES * width)
+        add_product(height, width, x, x_stride, panel, sums);
+    UNROLL for (int top = 0; top < height; top += strip) {
+        const size_t below = (size_t)top;
+        if (p->in) add_product(strip, width, x + below * x_stride, x_stride, panel, sums + top * width);
+        finish_block(strip, width, p, at + below * y_stride, sums + top * width);
     }
-    finish_block(height, width, p, at, sums);
 }
 
 INLINE void product_panel(const int width, const PufProduct* p, int32_t column,
@@ -169,6 +183,82 @@ static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t 
             dots_block(1, in, from, (size_t)x_stride, weights + (size_t)o * stride, stride,
                        bias + o, y + o * PUF_TILE + row);
     }
+}
+
+// Outputs and vectors of columns whose weights and gradients fit into the registers together.
+enum { BACK_OUTPUTS = BLOCK >= 12 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
+
+// `outputs` outputs from `output` on, `width` vectors of columns from `column` on. Slopes by x begin
+// with what is there if `add`, and go through `finish`.
+INLINE void dots_back_block(const int outputs, const int width, const PufFinish finish,
+                            const PufDotsBack* p, int32_t output, int32_t column, bool add) {
+    const size_t stride = (size_t)p->stride, at = (size_t)output * stride + (size_t)column;
+    const float *slopes = p->slopes + (size_t)output * PUF_TILE, *x = p->x + column;
+    float* x_slopes = p->x_slopes + column;
+    vec weights[BACK_OUTPUTS][BACK_WIDTH], grads[BACK_OUTPUTS][BACK_WIDTH];
+    UNROLL for (int o = 0; o < outputs; o++) UNROLL for (int j = 0; j < width; j++) {
+        const size_t place = at + (size_t)o * stride + (size_t)(LANES * j);
+        weights[o][j] = load(p->weights + place);
+        grads[o][j] = p->first ? (vec){0} : load(p->grad + place);
+    }
+    for (int32_t row = 0; row < p->rows; row++, x += stride, x_slopes += stride) {
+        vec of_output[BACK_OUTPUTS];
+        UNROLL for (int o = 0; o < outputs; o++) of_output[o] = SET(slopes[o * PUF_TILE + row]);
+        UNROLL for (int j = 0; j < width; j++) {
+            const vec below = load(x + LANES * j);
+            vec sum = add ? load(x_slopes + LANES * j) : (vec){0};
+            UNROLL for (int o = 0; o < outputs; o++) {
+                sum = FMA(of_output[o], weights[o][j], sum);
+                grads[o][j] = FMA(of_output[o], below, grads[o][j]);
+            }
+            if (finish == PUF_RELU_SLOPE) sum = zero_unless(below > 0.0f, sum);
+            if (finish == PUF_TANH_SLOPE) sum = sum * (1.0f - below * below);
+            store(x_slopes + LANES * j, sum);
+        }
+    }
+    UNROLL for (int o = 0; o < outputs; o++) UNROLL for (int j = 0; j < width; j++)
+        store(p->grad + at + (size_t)o * stride + (size_t)(LANES * j), grads[o][j]);
+}
+
+INLINE void dots_back_columns(const int width, const PufFinish finish, const PufDotsBack* p,
+                              int32_t column) {
+    int32_t output = 0;
+    for (; p->out - output > BACK_OUTPUTS; output += BACK_OUTPUTS)
+        dots_back_block(BACK_OUTPUTS, width, PUF_PLAIN, p, output, column, output > 0);
+    if (p->out - output == 3 && BACK_OUTPUTS >= 3)
+        dots_back_block(BACK_OUTPUTS, width, finish, p, output, column, output > 0);
+    else if (p->out - output == 2)
+        dots_back_block(2, width, finish, p, output, column, output > 0);
+    else
+        dots_back_block(1, width, finish, p, output, column, output > 0);
+}
+
+INLINE void dots_back_finished(const PufFinish finish, const PufDotsBack* p) {
+    int32_t column = 0;
+    for (; p->in - column > (BACK_WIDTH - 1) * LANES; column += BACK_WIDTH * LANES)
+        dots_back_columns(BACK_WIDTH, finish, p, column);
+    for (; column < p->in; column += LANES) dots_back_columns(1, finish, p, column);
+}
+
+static void dots_back(const PufDotsBack* p) {
+    for (int32_t first = 0; first < p->out; first += GROUP) {
+        const int32_t count = p->out - first < GROUP ? p->out - first : GROUP;
+        vec sums[GROUP] = {{0}};
+        for (int32_t o = 0; o < count; o++)
+            for (int32_t row = 0; row < p->rows; row += LANES) {
+                const vec slopes = load(p->slopes + (first + o) * PUF_TILE + row);
+                sums[o] += row + LANES <= p->rows ? slopes : first_lanes(p->rows - row, slopes);
+            }
+        const vec totals = sum_each(sums);
+        for (int32_t o = 0; o < count; o++)
+            p->bias[first + o] = p->first ? totals[o] : p->bias[first + o] + totals[o];
+    }
+    if (p->finish == PUF_RELU_SLOPE)
+        dots_back_finished(PUF_RELU_SLOPE, p);
+    else if (p->finish == PUF_TANH_SLOPE)
+        dots_back_finished(PUF_TANH_SLOPE, p);
+    else
+        dots_back_finished(PUF_PLAIN, p);
 }
 
 INLINE void outer_block(const int height, const int width, int32_t rows, const float* a,

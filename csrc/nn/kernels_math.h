@@ -28,6 +28,12 @@ INLINE vec max_of(vec a, vec b) { return MAX(a, b); }
 INLINE vec min_of(vec a, vec b) { return MIN(a, b); }
 INLINE vec abs_of(vec a) { return (vec)((ivec)a & 0x7FFFFFFF); }
 
+// x in its first lanes, 0 in the others.
+INLINE vec first_lanes(int32_t count, vec x) {
+    for (int32_t i = count; i < LANES; i++) x[i] = 0.0f;
+    return x;
+}
+
 INLINE double sum_lanes(vec x) {
     double sum = 0;
     for (int i = 0; i < LANES; i++) sum += (double)x[i];

@@ -113,6 +113,7 @@ const PufKernels* KERNELS(void) {
         .lanes = LANES,
         .product = product,
         .dots = dots,
+        .dots_back = dots_back,
         .outer = outer,
         .column_sums = column_sums,
         .scale_bytes = scale_bytes,

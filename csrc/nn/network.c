@@ -122,6 +122,11 @@ static void lay_out(PufNetwork* net) {
     add_layer(net, features, spec->separate ? actions : net->num_outputs, PUF_PLAIN, true);
     if (spec->separate) add_layer(net, features, 1, PUF_PLAIN, true);
     net->num_heads = net->num_layers - first;
+    for (int32_t i = first; i < net->num_layers; i++) {
+        PufLayer* layer = &net->layers[i];
+        layer->is_small = 2 * layer->out <= net->kernels->lanes;
+        if (layer->is_small) layer->by_input = false;
+    }
     add_dense_params(net, first, 0, actions);
     if (spec->separate)
         add_dense_params(net, first + 1, 0, 1);
@@ -166,12 +171,12 @@ static void place(PufNetwork* net, Arena* arena) {
     for (int32_t i = 0; i < net->num_layers; i++) {
         PufLayer* layer = &net->layers[i];
         if (layer->is_table) continue;
-        if (i >= net->first_head && 2 * layer->out <= net->kernels->lanes)
+        if (layer->is_small)
             layer->rows = carve_floats(arena, (size_t)layer->out * (size_t)layer->in_stride);
         else
             layer->panels = carve_floats(arena, (size_t)layer->in * (size_t)layer->out_stride);
         layer->bias = carve_floats(arena, (size_t)layer->out_stride);
-        if (layer->needs_input_grad)
+        if (layer->needs_input_grad && !layer->is_small)
             layer->back = carve_floats(arena, (size_t)layer->out * (size_t)layer->in_stride);
     }
 }
@@ -336,7 +341,7 @@ static void pack_weight(const PufNetwork* net, const PufParam* param, int32_t fi
     for (int32_t row = first; row < last; row++) {
         const float* w = param->value + (size_t)row * (size_t)in;
         const int32_t out = layer_row(layer, param, row);
-        if (layer->rows) {
+        if (layer->is_small) {
             memcpy(layer->rows + (size_t)out * (size_t)layer->in_stride, w,
                    (size_t)in * sizeof(float));
         } else {
@@ -566,7 +571,7 @@ void puf_decode(const PufNetwork* net, PufWorkspace* work, int32_t head, int32_t
     const int32_t first = head ? net->num_outputs - 1 : 0;
     float* column = work->steps.outputs + (size_t)first * PUF_TILE;
     work->steps.rows = rows;
-    if (layer->rows) {
+    if (layer->is_small) {
         net->kernels->dots(rows, layer->in, layer->out, features, layer->in_stride, layer->rows,
                            layer->bias, column);
         return;
@@ -618,6 +623,10 @@ void puf_layer_backward(const PufNetwork* net, int32_t index, int32_t rows, cons
                          first);
 }
 
+static PufFinish slope_of(PufFinish finish) {
+    return finish == PUF_RELU ? PUF_RELU_SLOPE : finish == PUF_TANH ? PUF_TANH_SLOPE : PUF_PLAIN;
+}
+
 void puf_layer_slopes(const PufNetwork* net, int32_t index, int32_t rows, const float* slopes,
                       PufFinish finish, const float* x, bool add, float* x_slopes) {
     const PufLayer* layer = &net->layers[index];
@@ -628,9 +637,7 @@ void puf_layer_slopes(const PufNetwork* net, int32_t index, int32_t rows, const 
                                         .x_stride = layer->out_stride,
                                         .panels = layer->back,
                                         .add = add,
-                                        .finish = finish == PUF_RELU   ? PUF_RELU_SLOPE
-                                                  : finish == PUF_TANH ? PUF_TANH_SLOPE
-                                                                       : PUF_PLAIN,
+                                        .finish = slope_of(finish),
                                         .of = x,
                                         .y = x_slopes,
                                         .y_stride = layer->in_stride});
@@ -643,6 +650,21 @@ void puf_decode_backward(const PufNetwork* net, PufWorkspace* work, int32_t head
     const PufLayer* layer = &net->layers[index];
     const int32_t first_output = head ? net->num_outputs - 1 : 0;
     const float* column = work->steps.gradients + (size_t)first_output * PUF_TILE;
+    if (layer->is_small) {
+        net->kernels->dots_back(&(PufDotsBack){.rows = rows,
+                                               .in = layer->in,
+                                               .out = layer->out,
+                                               .slopes = column,
+                                               .weights = layer->rows,
+                                               .x = features,
+                                               .stride = layer->in_stride,
+                                               .finish = slope_of(finish),
+                                               .x_slopes = slopes,
+                                               .grad = partial + layer->grad_at,
+                                               .bias = partial + layer->bias_at,
+                                               .first = first});
+        return;
+    }
     for (int32_t i = 0; i < layer->out; i++, column += PUF_TILE)
         for (int32_t row = 0; row < rows; row++)
             work->head_slopes[(size_t)row * (size_t)layer->out_stride + (size_t)i] = column[row];

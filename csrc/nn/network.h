@@ -72,10 +72,11 @@ typedef struct {
     PufFinish finish;
     bool needs_input_grad;
     bool is_table;
+    bool is_small;            // a head of few outputs: see `dots`
     bool by_input;            // a partial gradient lies as [in, out_stride], not [out, in_stride]
     size_t grad_at, bias_at;  // in a partial gradient
     float *panels, *back, *bias;  // w^T and w in panels
-    float* rows;                  // w, [out, in_stride], where outputs are few; else NULL
+    float* rows;                  // w, [out, in_stride], instead of both for a small head
     const float* table;           // [in, out]: that of torch
 } PufLayer;
 

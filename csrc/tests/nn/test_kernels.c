@@ -71,6 +71,64 @@ static void products_are_those_of_a_plain_loop(const PufKernels* kernels, int32_
     }
 }
 
+// Slopes and gradients of a product with few outputs, on top of a gradient or without one.
+static void the_way_back_is_that_of_a_plain_loop(const PufKernels* kernels, int32_t rows,
+                                                 int32_t in, int32_t out, PufRng* rng) {
+    enum { MAX_OUT = 8 };
+    static float slopes[MAX_OUT * PUF_TILE], w[MAX_OUT * STRIDE], grad[MAX_OUT * STRIDE];
+    static float x_slopes[PUF_TILE * STRIDE], was[MAX_OUT * STRIDE];
+    float sums[MAX_OUT];
+    fill(slopes, sizeof slopes / sizeof *slopes, rng);
+    memset(w, 0, sizeof w);
+    memset(of, 0, sizeof of);
+    for (int32_t o = 0; o < out; o++) fill(w + o * STRIDE, (size_t)in, rng);
+    for (int32_t row = 0; row < rows; row++) fill(of + row * STRIDE, (size_t)in, rng);
+    fill(was, sizeof was / sizeof *was, rng);
+    const PufFinish finishes[] = {PUF_PLAIN, PUF_RELU_SLOPE, PUF_TANH_SLOPE};
+    for (int i = 0; i < 6; i++) {
+        const bool first = i % 2;
+        const PufFinish finish = finishes[i / 2];
+        memcpy(grad, was, sizeof grad);
+        memcpy(sums, was, sizeof sums);
+        memcpy(x_slopes, before, sizeof x_slopes);
+        kernels->dots_back(&(PufDotsBack){.rows = rows,
+                                          .in = in,
+                                          .out = out,
+                                          .slopes = slopes,
+                                          .weights = w,
+                                          .x = of,
+                                          .stride = STRIDE,
+                                          .finish = finish,
+                                          .x_slopes = x_slopes,
+                                          .grad = grad,
+                                          .bias = sums,
+                                          .first = first});
+        for (int32_t o = 0; o < out; o++) {
+            double total = first ? 0 : (double)was[o];
+            for (int32_t row = 0; row < rows; row++) total += (double)slopes[o * PUF_TILE + row];
+            CHECK(fabs((double)sums[o] - total) < 1e-4);
+            for (int32_t k = 0; k < in; k++) {
+                double sum = first ? 0 : (double)was[o * STRIDE + k];
+                for (int32_t row = 0; row < rows; row++)
+                    sum += (double)slopes[o * PUF_TILE + row] * (double)of[row * STRIDE + k];
+                CHECK(fabs((double)grad[o * STRIDE + k] - sum) < 1e-3);
+            }
+        }
+        for (int32_t row = 0; row < rows; row++)
+            for (int32_t k = 0; k < in; k++) {
+                const int32_t at = row * STRIDE + k;
+                double sum = 0;
+                for (int32_t o = 0; o < out; o++)
+                    sum += (double)slopes[o * PUF_TILE + row] * (double)w[o * STRIDE + k];
+                CHECK(fabs((double)x_slopes[at] - finished(finish, sum, (double)of[at])) < 1e-4);
+            }
+        for (int32_t at = rows * STRIDE; at < PUF_TILE * STRIDE; at++)
+            CHECK(x_slopes[at] == before[at]);
+        for (int32_t o = out; o < MAX_OUT; o++) CHECK(sums[o] == was[o]);
+        for (int32_t at = out * STRIDE; at < MAX_OUT * STRIDE; at++) CHECK(grad[at] == was[at]);
+    }
+}
+
 int main(void) {
     const char* names[] = {"avx512", "avx2", "neon", "portable"};
     const int32_t widths[] = {1, 5, 16, 17, 33, 48, 50, 64, 70};
@@ -82,6 +140,10 @@ int main(void) {
             for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
                 products_are_those_of_a_plain_loop(kernels, 1 + (in * 7) % PUF_TILE, in,
                                                    widths[width], &rng);
+        for (int32_t out = 1; out <= 8; out++)
+            for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
+                the_way_back_is_that_of_a_plain_loop(kernels, 1 + (out * 9 + 54) % PUF_TILE,
+                                                     widths[width], out, &rng);
     }
     return CHECK_DONE();
 }

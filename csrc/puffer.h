@@ -86,11 +86,11 @@ PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
 PufCode puf_vec_begin(PufVec* vec, int32_t half);
 void puf_vec_finish(PufVec* vec, int32_t half);
 
-// For callers that step blocks of envs on threads of their own: block by block, each by one thread
-// at a time, with the bound action rows. No other call may run meanwhile.
+// For callers that step blocks of envs on threads of their own, each block by one thread at a time,
+// with the bound action rows. No other call may run meanwhile.
 int32_t puf_vec_num_blocks(const PufVec* vec);
 void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32_t* last);
-void puf_vec_step_block(PufVec* vec, int32_t block);
+void puf_vec_step_blocks(PufVec* vec, int32_t first, int32_t last);
 int32_t* puf_vec_action_rows(PufVec* vec);  // [slots, action words], as bound; NULL before bind
 
 // Return, length and metrics [slots, metrics] of the episode that ended in a slot: valid where its

@@ -370,10 +370,11 @@ static void block_range(const PufVec* vec, int32_t block, int32_t* first, int32_
     if (*last > end) *last = end;
 }
 
-static void step_block(PufVec* vec, int32_t block) {
+static void step_blocks(PufVec* vec, int32_t first_block, int32_t last_block) {
     PufBatch* batch = &vec->batch;
-    int32_t first, last;
-    block_range(vec, block, &first, &last);
+    int32_t first, last, unused;
+    block_range(vec, first_block, &first, &unused);
+    block_range(vec, last_block - 1, &unused, &last);
     int32_t first_slot = first * batch->agents_per_env;
     int32_t count = (last - first) * batch->agents_per_env;
     memset(batch->rewards + first_slot, 0, (size_t)count * sizeof(float));
@@ -382,8 +383,11 @@ static void step_block(PufVec* vec, int32_t block) {
     add_steps(count, batch->masks + first_slot, vec->lengths + first_slot);  // present agents
     vec->info->step_range(batch, first, last);
     add_rewards(count, batch->rewards + first_slot, vec->returns + first_slot);
-    if (any_set(count, batch->terminals + first_slot, batch->truncations + first_slot))
-        close_episodes(vec, &vec->blocks[block].stats, first_slot, first_slot + count);
+    if (!any_set(count, batch->terminals + first_slot, batch->truncations + first_slot)) return;
+    for (int32_t block = first_block, from, to; block < last_block; block++) {
+        puf_vec_block_slots(vec, block, &from, &to);
+        close_episodes(vec, &vec->blocks[block].stats, from, to);
+    }
 }
 
 int32_t puf_vec_num_blocks(const PufVec* vec) { return vec->num_blocks; }
@@ -394,13 +398,15 @@ void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32
     *last *= vec->batch.agents_per_env;
 }
 
-void puf_vec_step_block(PufVec* vec, int32_t block) { step_block(vec, block); }
+void puf_vec_step_blocks(PufVec* vec, int32_t first, int32_t last) {
+    step_blocks(vec, first, last);
+}
 
 int32_t* puf_vec_action_rows(PufVec* vec) { return vec->bound_actions; }
 
 // ---- Reset and step -----------------------------------------------------------------------------
 
-static void step_job(void* context, int32_t block) { step_block(context, block); }
+static void step_job(void* context, int32_t block) { step_blocks(context, block, block + 1); }
 
 static void reset_job(void* context, int32_t block) {
     PufVec* vec = context;

@@ -421,8 +421,7 @@ static void unit_slots(const CollectJob* job, int32_t unit, int32_t* first, int3
 static void collect_step(const Unit* unit, int32_t first_block, int32_t last_block) {
     for (int32_t at = unit->first; at < unit->last; at += PUF_TILE)
         collect_tile(unit, at, unit->last - at < PUF_TILE ? unit->last - at : PUF_TILE);
-    for (int32_t block = first_block; block < last_block; block++)
-        puf_vec_step_block(unit->job->vec, block);
+    puf_vec_step_blocks(unit->job->vec, first_block, last_block);
     store_after(unit);
 }
 

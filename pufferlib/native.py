@@ -212,11 +212,12 @@ class NativeVec:
 
     def drain(self) -> EpisodeStats:
         """Return the statistics of episodes finished since the last drain."""
-        sums = self._vec.drain()
-        samples = sums.pop("samples")
-        if not sums["episodes"]:
-            sums.update(return_min=float("inf"), return_max=float("-inf"))
-        return EpisodeStats(samples=dict.fromkeys(sums["metric_sums"], samples), **sums)
+        episodes, returns, lengths, lowest, highest, samples, metrics = self._vec.drain()
+        if not episodes:
+            lowest, highest = np.inf, -np.inf
+        counts = dict.fromkeys(self._metric_names, samples)
+        sums = dict(zip(self._metric_names, metrics, strict=True))
+        return EpisodeStats(episodes, returns, lengths, lowest, highest, counts, sums)
 
     def snapshot(self) -> NDArray[np.uint8]:
         """Return a snapshot of every env, [num_envs, bytes]: a copy."""

@@ -173,30 +173,29 @@ static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) 
     }
 }
 
-// The columns of a run that the loss reads; `restrict`, so that the compiler makes vectors of them.
+// The columns of a tile that the loss reads. Runs are short, many of a single step: what is the same
+// for all of them is in locals, and nothing is made of vectors.
 static void gather_columns(const PassJob* job, const PufColumns* steps, const Minibatch* batch,
-                           const Run* run) {
+                           const Tile* tile) {
     const PufPass* pass = job->pass;
-    const PufRollout* rollout = pass->rollout;
-    const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std), weight = run->weight;
-    const size_t cell = run->cell, row = (size_t)run->row;
-    const float* restrict logprobs = rollout->logprobs + cell, * restrict values = rollout->values + cell, * restrict advantages = pass->advantages + cell, * restrict returns = pass->returns + cell;
-    float *restrict to_logprobs = steps->old_logprobs + row,
-                    *restrict to_values = steps->old_values + row,
-                    *restrict to_advantages = steps->advantages + row,
-                    *restrict to_returns = steps->returns + row,
-                    *restrict to_weights = steps->weights + row;
-    int32_t* restrict to_present = steps->present + row;
-    for (int32_t i = 0; i < run->count; i++) {
-        to_logprobs[i] = logprobs[i];
-        to_values[i] = values[i];
-        to_advantages[i] = (advantages[i] - mean) * scale;
-        to_returns[i] = returns[i];
-        to_weights[i] = weight;
-        to_present[i] = -1;
+    const float *logprobs = pass->rollout->logprobs, *values = pass->rollout->values;
+    const float *advantages = pass->advantages, *returns = pass->returns;
+    const uint8_t* masks = pass->rollout->all_present ? NULL : pass->rollout->masks;
+    const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std);
+    const PufColumns to = *steps;
+    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
+        const float weight = run->weight;
+        size_t cell = run->cell;
+        for (int32_t row = run->row; row < run->row + run->count; row++, cell++) {
+            to.old_logprobs[row] = logprobs[cell];
+            to.old_values[row] = values[cell];
+            to.advantages[row] = (advantages[cell] - mean) * scale;
+            to.returns[row] = returns[cell];
+            to.weights[row] = weight;
+            to.present[row] = !masks || masks[cell] ? -1 : 0;
+        }
     }
-    for (int32_t i = 0; i < run->count && !rollout->all_present; i++)
-        to_present[i] = rollout->masks[cell + (size_t)i] ? -1 : 0;
+    for (int32_t row = tile->rows; row < PUF_TILE; row++) to.present[row] = 0;
 }
 
 // Fills a workspace with a tile: all that forward pass and loss need.
@@ -209,8 +208,8 @@ static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batc
     const size_t width = (size_t)puf_network_mask_width(net);
     steps->legal = rollout->action_masks ? work->legal : NULL;
     read_tile(job, work, tile);
+    gather_columns(job, steps, batch, tile);
     for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
-        gather_columns(job, steps, batch, run);
         const int32_t* action = rollout->actions + run->cell * (size_t)(discrete + continuous);
         if (discrete == 1 && !continuous) {
             puf_copy(steps->choices + run->row, action, (size_t)run->count * sizeof(int32_t));
@@ -226,7 +225,6 @@ static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batc
             puf_network_read_mask(net, work, run->row + i,
                                   rollout->action_masks + (run->cell + (size_t)i) * width);
     }
-    for (int32_t row = tile->rows; row < PUF_TILE; row++) steps->present[row] = 0;
 }
 
 // Rows [from, from + PUF_TILE) of a minibatch that begins at `first` in the order.

@@ -162,22 +162,15 @@ class Vec {
         puf_vec_finish(vec, half);
     }
 
-    // Sums, not means, so that the statistics of several vectors can be added.
-    nb::dict drain() {
+    // Sums, not means, so that the statistics of several vectors can be added: episodes, their
+    // returns and lengths, least and largest return, samples, and the sum of each metric.
+    nb::tuple drain() {
         PufStats stats;
         puf_vec_drain(get(), &stats);
-        nb::dict metrics;
-        for (int32_t i = 0; i < info_->num_metrics; i++)
-            metrics[info_->metrics[i].name] = stats.metrics[i];
-        nb::dict out;
-        out["episodes"] = stats.episodes;
-        out["samples"] = stats.samples;
-        out["return_sum"] = stats.return_sum;
-        out["return_min"] = stats.return_min;
-        out["return_max"] = stats.return_max;
-        out["length_sum"] = stats.length_sum;
-        out["metric_sums"] = metrics;
-        return out;
+        nb::list metrics;
+        for (int32_t i = 0; i < info_->num_metrics; i++) metrics.append(stats.metrics[i]);
+        return nb::make_tuple(stats.episodes, stats.return_sum, stats.length_sum, stats.return_min,
+                              stats.return_max, stats.samples, metrics);
     }
 
     nb::object final_returns() { return view(puf_vec_final_returns(get())); }

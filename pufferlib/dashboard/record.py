@@ -54,9 +54,10 @@ class Record:
 
     def number(self, key: str) -> float:
         """Return the latest value of `key`, NaN if it is missing or not a number."""
+        value = self.log.get(key, math.nan)
         try:
-            return float(self.log[key])
-        except (KeyError, TypeError, ValueError):
+            return float(value)
+        except (TypeError, ValueError):
             return math.nan
 
     def budget(self) -> float:

@@ -173,12 +173,16 @@ static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) 
     }
 }
 
+// Whether the loss reads the values of the rollout.
+static bool clips_values(const PufPass* pass) { return pass->loss.vf_clip_coef >= 0.0f; }
+
 // The columns of a tile that the loss reads. Runs are short, many of a single step: what is the same
 // for all of them is in locals, and nothing is made of vectors.
 static void gather_columns(const PassJob* job, const PufColumns* steps, const Minibatch* batch,
                            const Tile* tile) {
     const PufPass* pass = job->pass;
-    const float *logprobs = pass->rollout->logprobs, *values = pass->rollout->values;
+    const float* logprobs = pass->rollout->logprobs;
+    const float* values = clips_values(pass) ? pass->rollout->values : NULL;
     const float *advantages = pass->advantages, *returns = pass->returns;
     const uint8_t* masks = pass->rollout->all_present ? NULL : pass->rollout->masks;
     const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std);
@@ -188,7 +192,7 @@ static void gather_columns(const PassJob* job, const PufColumns* steps, const Mi
         size_t cell = run->cell;
         for (int32_t row = run->row; row < run->row + run->count; row++, cell++) {
             to.old_logprobs[row] = logprobs[cell];
-            to.old_values[row] = values[cell];
+            if (values) to.old_values[row] = values[cell];
             to.advantages[row] = (advantages[cell] - mean) * scale;
             to.returns[row] = returns[cell];
             to.weights[row] = weight;
@@ -259,7 +263,7 @@ static void fetch_ahead(const PassJob* job, const Tile* tile) {
         fetch_bytes(rollout->observations + cell * net->obs_bytes, count * net->obs_bytes);
         fetch_bytes(rollout->actions + cell * words, bytes * words);
         fetch_bytes(rollout->logprobs + cell, bytes);
-        fetch_bytes(rollout->values + cell, bytes);
+        if (clips_values(pass)) fetch_bytes(rollout->values + cell, bytes);
         fetch_bytes(pass->advantages + cell, bytes);
         fetch_bytes(pass->returns + cell, bytes);
     }

@@ -39,9 +39,9 @@ INLINE void finish_block(const int height, const int width, const PufProduct* p,
     EACH store(y + (size_t)i * stride + LANES * j, SUM);
 }
 
-// Rows of a block that are finished together. Stores of all sums at once would fill the queue in
-// front of the multipliers, so the last addition and the stores go strip by strip.
-enum { STRIP = BLOCK % 4 ? BLOCK : BLOCK / 4 };
+// Stores of all sums of a large block at once would fill the queue in front of the multipliers. So
+// the last TAIL columns of x are added strip by strip, and a strip is stored before the next.
+enum { STRIP = BLOCK >= 12 ? BLOCK / 3 : BLOCK, TAIL = BLOCK >= 12 ? 4 : 1 };
 
 // Adds to a block of sums: a column of x, times a row of weights.
 INLINE void add_product(const int height, const int width, const float* x, size_t stride,
@@ -66,11 +66,14 @@ INLINE void product_block(const int height, const int width, const PufProduct* p
     else
         EACH SUM = (vec){0};
     if (p->add) EACH SUM += load(p->y + at + (size_t)i * y_stride + LANES * j);
-    for (int32_t k = 1; k < p->in; k++, x++, panel += LANES * width)
+    for (int32_t k = TAIL; k < p->in; k++, x++, panel += LANES * width)
         add_product(height, width, x, x_stride, panel, sums);
     UNROLL for (int top = 0; top < height; top += strip) {
         const size_t below = (size_t)top;
-        if (p->in) add_product(strip, width, x + below * x_stride, x_stride, panel, sums + top * width);
+        if (p->in)  // at least TAIL: fewer are narrow
+            UNROLL for (int k = 0; k < TAIL; k++)
+                add_product(strip, width, x + below * x_stride + k, x_stride,
+                            panel + k * LANES * width, sums + top * width);
         finish_block(strip, width, p, at + below * y_stride, sums + top * width);
     }
 }
@@ -188,8 +191,8 @@ static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t 
 // Outputs and vectors of columns whose weights and gradients fit into the registers together.
 enum { BACK_OUTPUTS = BLOCK >= 12 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
 
-// `outputs` outputs from `output` on, `width` vectors of columns from `column` on. Slopes by x begin
-// with what is there if `add`, and go through `finish`.
+// `outputs` outputs from `output` on, `width` vectors of columns from `column` on. Slopes by x
+// begin with what is there if `add`, and go through `finish`.
 INLINE void dots_back_block(const int outputs, const int width, const PufFinish finish,
                             const PufDotsBack* p, int32_t output, int32_t column, bool add) {
     const size_t stride = (size_t)p->stride, at = (size_t)output * stride + (size_t)column;

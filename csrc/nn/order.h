@@ -1,8 +1,8 @@
 // order.h - a random order of 0 .. count - 1 that is computed place by place.
 //
-// A place goes through rounds of multiply, add and shift, each of which is one-to-one on the numbers
-// of so many bits. A number that is not below `count` goes through them again, until it is. So no
-// place depends on the one before, and threads compute their own.
+// A place goes through rounds of multiply, add and shift, each of which is one-to-one on the
+// numbers of so many bits. A number that is not below `count` goes through them again, until it is.
+// So no place depends on the one before, and threads compute their own.
 #ifndef PUF_NN_ORDER_H
 #define PUF_NN_ORDER_H
 

@@ -176,8 +176,8 @@ static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) 
 // Whether the loss reads the values of the rollout.
 static bool clips_values(const PufPass* pass) { return pass->loss.vf_clip_coef >= 0.0f; }
 
-// The columns of a tile that the loss reads. Runs are short, many of a single step: what is the same
-// for all of them is in locals, and nothing is made of vectors.
+// The columns of a tile that the loss reads. Runs are short, many of a single step: what is the
+// same for all of them is in locals, and nothing is made of vectors.
 static void gather_columns(const PassJob* job, const PufColumns* steps, const Minibatch* batch,
                            const Tile* tile) {
     const PufPass* pass = job->pass;

@@ -114,8 +114,8 @@ class Engine {
 
     std::string kernels() const { return engine_->network->kernels->name; }
 
-    // Parameters in the order of network.h, then Adam's moments of each, and its count of steps; the
-    // latter may be missing if `pass` never steps.
+    // Parameters in the order of network.h, then Adam's moments of each, and its count of steps;
+    // the latter may be missing if `pass` never steps.
     void bind_params(const std::vector<Array<float>>& values,
                      const std::vector<Array<float>>& means,
                      const std::vector<Array<float>>& squares, MaybeArray<float> num_steps) {
@@ -306,8 +306,7 @@ class Engine {
                 if (order->data()[i] < 0 || order->data()[i] >= (int64_t)units)
                     throw std::invalid_argument("order must name units of the rollout");
         }
-        if (step && !num_steps_)
-            throw std::invalid_argument("moments must be bound before a step");
+        if (step && !num_steps_) throw std::invalid_argument("moments must be bound before a step");
         rollout_.all_present = all_present;
         rollout_.states = state_of(states, (size_t)rollout_.segments);
         PufPass pass = {};
@@ -402,7 +401,8 @@ nb::tuple return_moments(Array<const float> rewards, Array<const uint8_t> ends,
 
 // The units of a pass in the order that a key names: what `pass_` draws for itself.
 void shuffled(uint64_t key, Array<int64_t> out) {
-    if (out.size() > INT32_MAX) throw std::invalid_argument("out must have at most 2**31 - 1 numbers");
+    if (out.size() > INT32_MAX)
+        throw std::invalid_argument("out must have at most 2**31 - 1 numbers");
     const PufOrder order = puf_order(key, (uint32_t)out.size());
     puf_order_fill(&order, 0, (uint32_t)out.size(), out.data());
 }
@@ -438,8 +438,8 @@ void bind_engine(nb::module_& module) {
         .def("pack", &Engine::pack)
         .def("bind_rollout", &Engine::bind_rollout, "num_slots"_a, "observations"_a, "actions"_a,
              "action_masks"_a.none(), "logprobs"_a, "values"_a, "rewards"_a, "final_values"_a,
-             "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a,
-             "advantages"_a, "returns"_a)
+             "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a, "advantages"_a,
+             "returns"_a)
         .def("bind_norm", &Engine::bind_norm, "running"_a, "count"_a, "mean"_a, "variance"_a)
         .def("collect", &Engine::collect, "vec"_a, "resets"_a, "state"_a, "states"_a, "key"_a,
              "first_slot"_a)

@@ -118,8 +118,8 @@ static float* give_params(PufNetwork* net, uint64_t seed) {
     return memory;
 }
 
-static PufPass pass_of(Data* data, const PufRollout* rollout, PufCoreKind core,
-                       int32_t count, float* numbers) {
+static PufPass pass_of(Data* data, const PufRollout* rollout, PufCoreKind core, int32_t count,
+                       float* numbers) {
     return (PufPass){
         .rollout = rollout,
         .advantages = data->advantages,
@@ -169,8 +169,8 @@ static void gradients_are_those_of_finite_differences(const PufKernels* kernels,
     puf_engine_destroy(engine);
 }
 
-// Weights after five updates of two passes, in the order that two keys name: drawn by the engine, or
-// given to it.
+// Weights after five updates of two passes, in the order that two keys name: drawn by the engine,
+// or given to it.
 static float* trained(const PufKernels* kernels, int32_t threads, PufCoreKind core, bool is_given,
                       size_t* count) {
     enum { UPDATES = 5 };

@@ -90,7 +90,7 @@ void puf_vec_finish(PufVec* vec, int32_t half);
 // with the bound action rows. No other call may run meanwhile.
 int32_t puf_vec_num_blocks(const PufVec* vec);
 void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32_t* last);
-void puf_vec_step_blocks(PufVec* vec, int32_t first, int32_t last);
+void puf_vec_step_blocks(PufVec* vec, int32_t first_block, int32_t last_block);
 int32_t* puf_vec_action_rows(PufVec* vec);  // [slots, action words], as bound; NULL before bind
 
 // Return, length and metrics [slots, metrics] of the episode that ended in a slot: valid where its

@@ -370,7 +370,7 @@ static void block_range(const PufVec* vec, int32_t block, int32_t* first, int32_
     if (*last > end) *last = end;
 }
 
-static void step_blocks(PufVec* vec, int32_t first_block, int32_t last_block) {
+void puf_vec_step_blocks(PufVec* vec, int32_t first_block, int32_t last_block) {
     PufBatch* batch = &vec->batch;
     int32_t first, last, unused;
     block_range(vec, first_block, &first, &unused);
@@ -398,15 +398,13 @@ void puf_vec_block_slots(const PufVec* vec, int32_t block, int32_t* first, int32
     *last *= vec->batch.agents_per_env;
 }
 
-void puf_vec_step_blocks(PufVec* vec, int32_t first, int32_t last) {
-    step_blocks(vec, first, last);
-}
-
 int32_t* puf_vec_action_rows(PufVec* vec) { return vec->bound_actions; }
 
 // ---- Reset and step -----------------------------------------------------------------------------
 
-static void step_job(void* context, int32_t block) { step_blocks(context, block, block + 1); }
+static void step_job(void* context, int32_t block) {
+    puf_vec_step_blocks(context, block, block + 1);
+}
 
 static void reset_job(void* context, int32_t block) {
     PufVec* vec = context;

@@ -5,8 +5,10 @@
     python benchmarks/bars.py --yardsticks DIR --rounds 5 --json bars.json
 
 DIR holds cartpole_loop.c and fused_ppo.c. They are compiled with the flags in their first lines.
-Only the ratio of the best rounds counts: absolute figures vary with the machine. The efficiency of
-the native engine needs no program: its yardstick is torch's matrix product, measured in the run.
+Only the ratio of the best rounds counts: absolute figures vary with the machine. Training and the
+fused program take many short turns, so that both see the same seconds of the machine, and the
+median of the turns' ratios is printed too. The efficiency of the native engine needs no program:
+its yardstick is torch's matrix product, measured in the run.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import pty
 import re
 import select
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,22 +46,32 @@ THREADS = 2
 LOOP_LINE = "AoS libm sinf,n=4096,threads=2"
 # As the fused program trains: 1024 envs, a shared trunk of two layers, batches of 32768 in four
 # minibatches. Its layers are relu; the efficiency is that of the default, tanh.
+NUM_ENVS, BATCH_SIZE, MINIBATCH_SIZE = 1024, 32768, 8192
 TRAIN_SETTINGS = (
-    "--vec.num-envs=1024",
+    f"--vec.num-envs={NUM_ENVS}",
     "--policy.num-layers=2",
     "--policy.separate=false",
-    "--train.batch-size=32768",
-    "--train.minibatch-size=8192",
+    f"--train.batch-size={BATCH_SIZE}",
+    f"--train.minibatch-size={MINIBATCH_SIZE}",
 )
+FUSED_PASSES = 80  # over a rollout in one turn of the fused program: half a second or more
+
+
+class Pair(NamedTuple):
+    """Steps per second of ours and of the yardstick right before it, None if it was not run."""
+
+    ours: float
+    yardstick: float | None
 
 
 class Bar(NamedTuple):
     """One line of the report; the figures of the yardstick are None if it was not run."""
 
     what: str
-    sps: float
+    sps: float  # the best of all rounds, as is the yardstick
     yardstick: float | None
-    ratio: float | None
+    ratio: float | None  # of the best
+    median_ratio: float | None  # of the rounds
     bar: float
 
 
@@ -86,10 +99,45 @@ def train_result(
     return bench(name, "train", seconds, "--engine", engine, *sizes, *TRAIN_SETTINGS, *words)
 
 
-def train_rate(engine: str, epochs: int, seconds: float) -> float:
-    """Return the steps per second of training what the fused program trains."""
-    relu = "--policy.activation=relu"
-    return float(train_result(engine, "cartpole", 64, epochs, seconds, relu)["sps"])
+@contextmanager
+def training(engine: str, epochs: int, seconds: float) -> Iterator[Callable[[], float]]:
+    """Train what the fused program trains; give a function that continues for one turn.
+
+    It returns steps per second. Turns continue one run in this process, so the first of several is
+    not spent on imports and page faults.
+    """
+    import pufferlib
+    from pufferlib.models import make_policy
+
+    with pufferlib.make("cartpole", num_envs=NUM_ENVS, num_workers=THREADS, seed=1) as env:
+        policy = make_policy(env, hidden_size=64, num_layers=2, separate=False, activation="relu")
+        trainer = pufferlib.PuffeRL(
+            env,
+            policy,
+            engine=engine,
+            batch_size=BATCH_SIZE,
+            minibatch_size=MINIBATCH_SIZE,
+            n_epochs=epochs,
+            anneal_lr=False,
+            torch_threads=THREADS,
+            dashboard="off",
+        )
+
+        def advance(seconds: float) -> float:
+            steps, start = 0, time.perf_counter()
+            while (taken := time.perf_counter() - start) < seconds or not steps:
+                trainer.evaluate()
+                trainer.train()
+                trainer.mean_and_log()
+                steps += BATCH_SIZE
+            return steps / taken
+
+        def turn() -> float:
+            advance(seconds / 10)  # the other program had the caches
+            return advance(seconds)
+
+        yield turn
+        trainer.close()
 
 
 def compile_yardstick(source: Path, folder: Path, *defines: str) -> Path:
@@ -159,27 +207,23 @@ def fused_rate(program: Path, limit: float) -> float | None:
     return rate
 
 
-def best_of(
+def alternate(
     rounds: int,
     ours: Mapping[str, Callable[[], float]],
     yardstick: Callable[[], float | None] | None,
     noun: str,
-) -> tuple[dict[str, float], float | None]:
-    """Run all alternately, `rounds` times; return the best rates of ours and of the yardstick."""
-    best = dict.fromkeys(ours, 0.0)
-    best_yardstick: float | None = None
+) -> dict[str, list[Pair]]:
+    """Run each of ours right after the yardstick, `rounds` times; return all pairs by name."""
+    pairs: dict[str, list[Pair]] = {name: [] for name in ours}
     for number in range(1, rounds + 1):
         for name, run in ours.items():
+            other = yardstick() if yardstick is not None else None
             if yardstick is not None:
-                rate = yardstick()
-                result = "no figure in time" if rate is None else spelled(rate)
+                result = "no figure in time" if other is None else spelled(other)
                 say(f"round {number}/{rounds}  {noun:<22}{result}")
-                if rate is not None:
-                    best_yardstick = max(rate, best_yardstick or 0.0)
-            rate = run()
-            say(f"round {number}/{rounds}  {name:<22}{spelled(rate)}")
-            best[name] = max(best[name], rate)
-    return best, best_yardstick
+            pairs[name].append(Pair(run(), other))
+            say(f"round {number}/{rounds}  {name:<22}{spelled(pairs[name][-1].ours)}")
+    return pairs
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
@@ -189,30 +233,33 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
     if options.yardsticks is not None:
         program = compile_yardstick(options.yardsticks / "cartpole_loop.c", folder)
         loop = partial(loop_rate, program, options.loop_seconds)
-    rates, plain = best_of(options.rounds, sims, loop, "plain loop")
-    rows = [row(f"sim {name}", rates[f"sim {name}"], plain, bar) for name, bar in SIM_BARS.items()]
+    pairs = alternate(options.rounds, sims, loop, "plain loop")
+    rows = [row(f"sim {name}", pairs[f"sim {name}"], bar) for name, bar in SIM_BARS.items()]
     return [*rows, *measure_training(options, folder), *measure_efficiency(options)]
 
 
 def measure_training(options: argparse.Namespace, folder: Path) -> list[Bar]:
-    """Train cartpole beside the fused program, with four epochs and with one."""
+    """Train cartpole in turns with the fused program, with four epochs and with one."""
     rows = []
     for epochs, engines in ((4, ("torch", "native")), (1, ("native",))):
         fused = None
         if options.yardsticks is not None:
             source = options.yardsticks / "fused_ppo.c"
-            program = compile_yardstick(source, folder, f"-DEPOCHS={epochs}")
+            sizes = f"-DEPOCHS={epochs}", f"-DITERS={FUSED_PASSES // epochs}"
+            program = compile_yardstick(source, folder, *sizes)
             fused = partial(fused_rate, program, options.fused_limit)
         names = {engine: f"{engine}, epochs {epochs}" for engine in engines}
-        runs = {
-            name: partial(train_rate, engine, epochs, options.train_seconds)
-            for engine, name in names.items()
-        }
-        rates, whole = best_of(options.rounds, runs, fused, f"fused, epochs {epochs}")
-        rows += [row(name, rates[name], whole, TRAIN_BARS[e]) for e, name in names.items()]
+        with ExitStack() as stack:
+            runs = {
+                name: stack.enter_context(training(engine, epochs, options.turn_seconds))
+                for engine, name in names.items()
+            }
+            pairs = alternate(options.turns, runs, fused, f"fused, epochs {epochs}")
+        rows += [row(name, pairs[name], TRAIN_BARS[engine]) for engine, name in names.items()]
         if len(engines) == 2:
-            torch, native = (rates[names[engine]] for engine in engines)
-            rows.append(row("native over torch", native, torch, NATIVE_OVER_TORCH_BAR))
+            torch, native = (pairs[names[engine]] for engine in engines)
+            both = [Pair(a.ours, b.ours) for a, b in zip(native, torch, strict=True)]
+            rows.append(row("native over torch", both, NATIVE_OVER_TORCH_BAR))
     return rows
 
 
@@ -220,30 +267,35 @@ def measure_efficiency(options: argparse.Namespace) -> list[Bar]:
     """Train with the native engine; the yardstick is the rate of torch's matrix product."""
     rows = []
     for name, width, epochs in EFFICIENCY_CASES:
-        results = [
-            train_result("native", name, width, epochs, options.train_seconds)
-            for _ in range(options.rounds)
-        ]
-        best = max(results, key=lambda result: float(result["efficiency"]))
+        pairs = []
         what = f"{name} {width}x{width} x{epochs}"
-        say(f"{what:<24}{spelled(best['sps'])}  {best['efficiency']:.2f}")
-        rows.append(row(what, best["sps"], best["sps"] / best["efficiency"], EFFICIENCY_BAR))
+        for _ in range(options.rounds):
+            result = train_result("native", name, width, epochs, options.train_seconds)
+            pairs.append(Pair(result["sps"], result["sps"] / result["efficiency"]))
+            say(f"{what:<24}{spelled(result['sps'])}  {result['efficiency']:.2f}")
+        rows.append(row(what, pairs, EFFICIENCY_BAR))
     return rows
 
 
-def row(what: str, sps: float, yardstick: float | None, bar: float) -> Bar:
-    """Return a line with its ratio, if the yardstick was run."""
-    return Bar(what, sps, yardstick, sps / yardstick if yardstick else None, bar)
+def row(what: str, pairs: Sequence[Pair], bar: float) -> Bar:
+    """Return the line of some rounds, with ratios if the yardstick was run."""
+    best = max(pair.ours for pair in pairs)
+    others = [pair.yardstick for pair in pairs if pair.yardstick is not None]
+    if not others:
+        return Bar(what, best, None, None, None, bar)
+    ratios = [pair.ours / pair.yardstick for pair in pairs if pair.yardstick is not None]
+    return Bar(what, best, max(others), best / max(others), statistics.median(ratios), bar)
 
 
 def report(rows: list[Bar]) -> None:
     """Print the table."""
-    say(f"\n{'bar':<22}{'ours':>12}{'yardstick':>12}{'ratio':>8}{'wanted':>8}")
+    names = f"{'ours':>12}{'yardstick':>12}{'ratio':>8}{'median':>8}{'wanted':>8}"
+    say(f"\n{'bar':<22}{names}")
     for line in rows:
-        ratio = "-" if line.ratio is None else f"{line.ratio:.2f}"
+        ratios = ["-" if r is None else f"{r:.2f}" for r in (line.ratio, line.median_ratio)]
         met = "" if line.ratio is None else "  met" if line.ratio >= line.bar else "  MISSED"
-        figures = f"{spelled(line.sps):>12}{spelled(line.yardstick):>12}{ratio:>8}{line.bar:>8}"
-        say(f"{line.what:<22}{figures}{met}")
+        rates = f"{spelled(line.sps):>12}{spelled(line.yardstick):>12}"
+        say(f"{line.what:<22}{rates}{ratios[0]:>8}{ratios[1]:>8}{line.bar:>8}{met}")
 
 
 def facts(options: argparse.Namespace, rows: list[Bar]) -> dict[str, Any]:
@@ -289,9 +341,19 @@ def main() -> int:
         metavar="N",
         help="rounds of each, of which the best counts",
     )
+    parser.add_argument(
+        "--turns", type=int, default=20, metavar="N", help="turns with the fused trainer"
+    )
+    parser.add_argument(
+        "--turn-seconds", type=float, default=0.5, metavar="S", help="of a training in a turn"
+    )
     parser.add_argument("--sim-seconds", type=float, default=2, metavar="S", help="of a simulation")
     parser.add_argument(
-        "--train-seconds", type=float, default=10, metavar="S", help="of a training"
+        "--train-seconds",
+        type=float,
+        default=10,
+        metavar="S",
+        help="of a training whose efficiency is measured",
     )
     parser.add_argument(
         "--loop-seconds", type=float, default=0.2, metavar="S", help="of a case of the loop"
@@ -307,8 +369,9 @@ def main() -> int:
         "--json", type=Path, metavar="FILE", help="also write the report to this file"
     )
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, but got {options.rounds}")
+    for name in ("rounds", "turns"):
+        if (count := getattr(options, name)) < 1:
+            parser.error(f"--{name} must be at least 1, but got {count}")
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(options, Path(folder))
     report(rows)

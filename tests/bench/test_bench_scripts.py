@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -205,6 +206,38 @@ def test_a_yardstick_is_compiled_as_its_first_lines_say(
     source.write_text("int main(void) { return 0; }\n")
     with pytest.raises(SystemExit, match="must say `gcc"):
         bars.compile_yardstick(source, tmp_path)
+
+
+def test_ours_runs_right_after_its_yardstick(bars: ModuleType) -> None:
+    order: list[str] = []
+
+    def run(name: str, rate: float | None) -> Callable[[], float | None]:
+        return lambda: order.append(name) or rate  # type: ignore[func-returns-value]
+
+    pairs = bars.alternate(2, {"a": run("a", 3.0), "b": run("b", 8.0)}, run("other", 2.0), "other")
+
+    assert order == ["other", "a", "other", "b"] * 2
+    assert pairs == {"a": [(3.0, 2.0)] * 2, "b": [(8.0, 2.0)] * 2}
+    assert bars.alternate(1, {"a": run("a", 3.0)}, None, "other") == {"a": [(3.0, None)]}
+
+
+def test_a_bar_has_the_ratio_of_the_best_and_that_of_the_median_turn(bars: ModuleType) -> None:
+    # the machine was slow in turn 2, and the yardstick gave no figure in turn 3
+    pairs = [bars.Pair(12.0, 10.0), bars.Pair(3.0, 2.0), bars.Pair(13.0, None)]
+    line = bars.row("what", pairs, 1.3)
+
+    assert (line.sps, line.yardstick, line.ratio) == (13.0, 10.0, pytest.approx(1.3))
+    assert line.median_ratio == pytest.approx((1.2 + 1.5) / 2)
+    assert bars.row("what", [bars.Pair(2.0, None)], 1.3)[1:5] == (2.0, None, None, None)
+
+
+def test_both_engines_train_in_turns(bars: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("NUM_ENVS", 8), ("BATCH_SIZE", 256), ("MINIBATCH_SIZE", 64)):
+        monkeypatch.setattr(bars, name, size)
+    for engine in ("native", "torch"):
+        with bars.training(engine, 1, 1e-6) as turn:
+            assert turn() > 0
+            assert turn() > 0
 
 
 def test_double_buffering_is_measured_with_both_policies(

@@ -198,7 +198,7 @@ static PufCode check_spec(const PufNetworkSpec* spec) {
         good = spec->nvec[i] >= 1;
         logits += spec->nvec[i];
     }
-    return good && logits <= 1 << 20
+    return good && logits <= 1 << 16
                ? PUF_OK
                : puf_fail(PUF_BAD_ARGUMENT, "invalid network: a size is out of range");
 }

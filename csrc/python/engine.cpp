@@ -414,6 +414,9 @@ std::vector<std::string> kernel_sets() {
     return names;
 }
 
+// An argument whose memory C keeps or writes: a converted copy would be lost.
+auto memory(const char* name) { return nb::arg(name).noconvert(); }
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -433,19 +436,22 @@ void bind_engine(nb::module_& module) {
              "activation"_a, "separate"_a, "core"_a, "core_width"_a, "nvec"_a, "squash"_a,
              "center"_a, "scale"_a, "action_low"_a, "action_high"_a, "bounded"_a)
         .def("kernels", &Engine::kernels)
-        .def("bind_params", &Engine::bind_params, "values"_a, "means"_a, "squares"_a,
-             "num_steps"_a.none())
+        .def("bind_params", &Engine::bind_params, memory("values"), memory("means"),
+             memory("squares"), memory("num_steps").none())
         .def("pack", &Engine::pack)
-        .def("bind_rollout", &Engine::bind_rollout, "num_slots"_a, "observations"_a, "actions"_a,
-             "action_masks"_a.none(), "logprobs"_a, "values"_a, "rewards"_a, "final_values"_a,
-             "terminals"_a, "truncations"_a, "resets"_a, "masks"_a, "bootstrap"_a, "advantages"_a,
-             "returns"_a)
-        .def("bind_norm", &Engine::bind_norm, "running"_a, "count"_a, "mean"_a, "variance"_a)
-        .def("collect", &Engine::collect, "vec"_a, "resets"_a, "state"_a, "states"_a, "key"_a,
-             "first_slot"_a)
+        .def("bind_rollout", &Engine::bind_rollout, "num_slots"_a, memory("observations"),
+             memory("actions"), memory("action_masks").none(), memory("logprobs"), memory("values"),
+             memory("rewards"), memory("final_values"), memory("terminals"), memory("truncations"),
+             memory("resets"), memory("masks"), memory("bootstrap"), memory("advantages"),
+             memory("returns"))
+        .def("bind_norm", &Engine::bind_norm, memory("running"), memory("count"), memory("mean"),
+             memory("variance"))
+        .def("collect", &Engine::collect, "vec"_a, memory("resets"), memory("state"),
+             memory("states"), "key"_a, "first_slot"_a)
         .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "state"_a.none(),
-             "next_state"_a.none(), "key"_a, "first_slot"_a, "counter"_a, "actions"_a.none(),
-             "env_actions"_a.none(), "logprobs"_a.none(), "values"_a)
+             memory("next_state").none(), "key"_a, "first_slot"_a, "counter"_a,
+             memory("actions").none(), memory("env_actions").none(), memory("logprobs").none(),
+             memory("values"))
         .def("normalise_rewards", &Engine::normalise_rewards, "all_present"_a, "gamma"_a, "floor"_a,
              "limit"_a)
         .def("targets", &Engine::targets, "all_present"_a, "gamma"_a, "gae_lambda"_a)
@@ -453,7 +459,7 @@ void bind_engine(nb::module_& module) {
              "weights"_a.none(), "moments"_a.none(), "per_pass"_a, "updates"_a, "by_step"_a,
              "all_present"_a, "clip_coef"_a, "vf_coef"_a, "ent_coef"_a, "vf_clip_coef"_a,
              "norm_adv"_a, "adv_floor"_a, "max_grad_norm"_a, "step"_a, "learning_rate"_a, "beta1"_a,
-             "beta2"_a, "eps"_a, "numbers"_a)
-        .def("gradient", &Engine::gradient, "index"_a, "out"_a)
-        .def("logprobs", &Engine::logprobs, "states"_a, "out"_a);
+             "beta2"_a, "eps"_a, memory("numbers"))
+        .def("gradient", &Engine::gradient, "index"_a, memory("out"))
+        .def("logprobs", &Engine::logprobs, "states"_a, memory("out"));
 }

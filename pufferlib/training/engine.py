@@ -61,6 +61,7 @@ class Engine(ABC):
 
     name: str
     fallback: str = ""
+    is_native = False  # whether C made the last updates
     rollout: Rollout
     optimizer: torch.optim.Optimizer
     actor: Actor  # how the policy acts outside of rollouts

@@ -10,6 +10,7 @@ and a run may change its engine between any two iterations. Results do not depen
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import RecurrentState, tensors_of
 from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
-from pufferlib.training.native_network import array_of, bytes_of, describe, hooks_of
+from pufferlib.training.native_network import Network, Watch, array_of, bytes_of, describe
 from pufferlib.training.optimizers import Adam
 from pufferlib.training.ppo import Targets, explained_variance, mean_and_variance
 from pufferlib.training.rollout import Carry, Priority, Rollout, Share, draw, next_key, shares
@@ -47,23 +48,53 @@ class NativeEngine(TorchEngine):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        network = describe(parts.policy, parts.spaces)
-        if isinstance(network, str):
-            raise TypeError(f"`unsupported` must be called first: {network}")
-        self._network_parameters = network.parameters
-        threads = parts.config.torch_threads or usable_cores()
-        self._core = native.make_engine(num_threads=threads, **network.spec)
-        self._addresses: list[int] = []  # of the parameters that C knows
-        self._moments: list[Tensor] = []  # of the optimizer, that C knows
-        self._norm: RewardNorm | None = None  # whose statistics C knows
-        self._hooks = [hooks for module in parts.policy.modules() for hooks in hooks_of(module)]
         # processes exchange gradients between C's part of an update and the step
         self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
         self._advantage_floor = ADVANTAGE_FLOOR if parts.config.norm_reward else 1e-8
-        self._state = _StateForm(network.spec["core"], network.spec["core_width"])
         self._sample_rng = parts.sample_rng
-        self._native_actor = _NativeActor(self._core, self.actor, self._state, parts.world.rank)
         self._resets: tuple[Tensor, NDArray[np.uint8]] | None = None  # of the last carry
+        self._network: Network | None = None  # the policy as C knows it
+        self._has_warned = False
+        network = describe(parts.policy, parts.spaces)
+        if isinstance(network, str):
+            raise TypeError(f"`unsupported` must be called first: {network}")
+        self._know(network)
+
+    def _know(self, network: Network) -> None:
+        """Let C know the policy as it is now."""
+        if self._network is None or not self._network.fits(network):
+            threads = self.config.torch_threads or usable_cores()
+            self._core = native.make_engine(num_threads=threads, **network.spec)
+            self._norm: RewardNorm | None = None  # whose statistics C knows
+            self._state = _StateForm(network.spec["core"], network.spec["core_width"])
+            self._native_actor = _NativeActor(self._core, self.actor, self._state, self.world.rank)
+            if self._network is not None:
+                self._bind_rollout()
+        self._network, self._network_parameters = network, network.parameters
+        self._core.bind_params(list(map(array_of, network.parameters)), [], [], None)
+        self._moments: list[Tensor] = []  # of the optimizer, that C knows
+        self._watch = Watch(self.policy, network)
+
+    def _knows_policy(self) -> bool:
+        """Return whether C can act and train as the policy is now; else torch does.
+
+        The policy may have got hooks or other layers, or be frozen; weights may have moved.
+        """
+        if self._watch.is_current():
+            return True
+        self.check_parameters()
+        network = describe(self.policy, self.spaces)
+        if isinstance(network, str):
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"torch takes over from the native engine, which does not support {network}.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+            return False
+        self._know(network)
+        return True
 
     @staticmethod
     def unsupported(parts: Parts) -> str:
@@ -79,11 +110,15 @@ class NativeEngine(TorchEngine):
 
     def begin_on(self, env: VectorEnv, spaces: PolicySpaces, shape: BatchShape) -> None:
         super().begin_on(env, spaces, shape)
-        self._native_actor.spaces = spaces
-        rollout = self.rollout
-        self._targets = Targets(torch.empty_like(rollout.values), torch.empty_like(rollout.values))
-        masks = rollout.action_masks
+        values = self.rollout.values
+        self._targets = Targets(torch.empty_like(values), torch.empty_like(values))
+        self._bind_rollout()
+
+    def _bind_rollout(self) -> None:
+        """Pass the memory of the rollout and its targets to C."""
+        self._native_actor.spaces = self.spaces
         self._norm = None
+        rollout, masks = self.rollout, self.rollout.action_masks
         self._core.bind_rollout(
             num_slots=rollout.num_slots,
             observations=array_of(rollout.observations),
@@ -106,9 +141,8 @@ class NativeEngine(TorchEngine):
 
     def collect(self, env: VectorEnv, carry: Carry) -> Carry:
         self.rollout.all_finite = False
-        if self._has_changed():
+        if not self._knows_policy():
             return super().collect(env, carry)
-        self._bind_parameters()
         if type(env) is not Threads or env.batches > 1 or self.actor.normalise is not None:
             self._core.pack()
             with self._native_actor.acting():
@@ -136,7 +170,8 @@ class NativeEngine(TorchEngine):
         return self._resets[1]
 
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
-        if self._has_changed():
+        self.is_native = self._knows_policy()
+        if not self.is_native:
             return super().train(shape, now)
         config = self.config
         for group in self.optimizer.param_groups:
@@ -144,7 +179,6 @@ class NativeEngine(TorchEngine):
         with self._profiler("advantage"):
             variance = self._set_targets()
         with self._profiler("update"):
-            self._bind_parameters()
             self._bind_moments()
             tables: list[NDArray[np.float32]] = []
             left = self._num_updates(shape)
@@ -159,14 +193,8 @@ class NativeEngine(TorchEngine):
                         break
         return tables[0] if len(tables) == 1 else np.concatenate(tables), variance
 
-    def _has_changed(self) -> bool:
-        """Return whether the policy has hooks or frozen parameters now: torch honours them."""
-        return any(self._hooks) or any(
-            p._backward_hooks or not p.requires_grad for p in self._network_parameters
-        )
-
     def ratios(self, rollout: Rollout, shape: BatchShape) -> Tensor:
-        if self._has_changed():
+        if not self._knows_policy():
             return super().ratios(rollout, shape)
         logprobs = torch.empty_like(rollout.logprobs)
         self._core.logprobs(self._initial_states(), array_of(logprobs))
@@ -304,13 +332,6 @@ class NativeEngine(TorchEngine):
             self._core.gradient(index, array_of(parameter.grad))
         self.world.sum_gradients(self.parameters)
         return float(self._step())
-
-    def _bind_parameters(self) -> None:
-        """Pass the memory of the parameters to C, if it has moved."""
-        addresses = [part.data_ptr() for part in self._network_parameters]
-        if addresses != self._addresses:
-            self._core.bind_params(list(map(array_of, self._network_parameters)), [], [], None)
-            self._addresses, self._moments = addresses, []
 
     def _bind_moments(self) -> None:
         """Pass the memory of the optimizer to C, if C makes the steps and it has other tensors."""

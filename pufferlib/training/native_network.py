@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,9 @@ from pufferlib.policies.recurrent import GRU, LSTM, MinGRU
 from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
 
 _DTYPES = ("uint8", "bool", "float32", "float64", "int32", "int64")  # of observations
-_MAX_PARTS = 64  # discrete or continuous components of an action: PUF_MAX_ACTION_PARTS
+# Sizes that csrc/nn/network.c accepts: layers of a branch, their units, discrete or continuous
+# components of an action, and choices of all discrete ones.
+_MAX_LAYERS, _MAX_WIDTH, _MAX_PARTS, _MAX_LOGITS = 30, 2**16, 64, 2**16
 _ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
 
@@ -25,11 +29,17 @@ class Network(NamedTuple):
     spec: dict[str, Any]
     parameters: list[Tensor]
 
+    def fits(self, other: Network) -> bool:
+        """Return whether the other differs in its parameters alone."""
+        return _is_same(self.spec, other.spec)
+
 
 def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
     """Return the network of a policy, or in a few words why C does not support it."""
-    if any(hooks for module in policy.modules() for hooks in hooks_of(module)):
+    if any(hooks for module in policy.modules() for hooks in _hooks_of(module)):
         return "hooks of the policy"
+    if any("forward" in vars(module) for module in policy.modules()):
+        return "a forward that was replaced"
     whole = policy
     core = _read_core(policy)
     if isinstance(core, str):
@@ -43,15 +53,27 @@ def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
         return f"observations of {observation.dtype}"
     if max(action.num_discrete, action.num_continuous) > _MAX_PARTS:
         return f"actions of more than {_MAX_PARTS} components"
-    branches = [policy.layers, *([policy.critic_layers] if policy.separate else [])]
-    read = [_read_branch(branch) for branch in branches]
-    if any(isinstance(branch, str) for branch in read):
-        return next(branch for branch in read if isinstance(branch, str))
-    first = read[0]
-    assert not isinstance(first, str)
-    parameters = [p for branch in read for p in branch.parameters]  # type: ignore[union-attr]
+    if sum(action.nvec) > _MAX_LOGITS:
+        return f"more than {_MAX_LOGITS} choices"
+    first = _read_branch(policy.layers)
+    if isinstance(first, str):
+        return first
+    if len(first.widths) > _MAX_LAYERS:
+        return f"more than {_MAX_LAYERS} layers"
+    if max(*first.widths, core.width) > _MAX_WIDTH:
+        return f"layers of more than {_MAX_WIDTH} units"
+    parameters = [*first.parameters]
+    if policy.separate:
+        second = _read_branch(policy.critic_layers)
+        if isinstance(second, str):
+            return second
+        if not _is_same(first._replace(parameters=[]), second._replace(parameters=[])):
+            return "a critic of other layers than the actor"
+        parameters += second.parameters
     parameters += core.parameters
     for head in (policy.actor, policy.critic):
+        if type(head) is not nn.Linear or head.bias is None:
+            return "heads other than dense ones"
         parameters += [head.weight, head.bias]
     reals: dict[str, Any] = dict.fromkeys(("center", "scale"), np.zeros(0, np.float32))
     reals["bounded"] = np.zeros(0, np.uint8)
@@ -65,8 +87,10 @@ def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
     for p in parameters:
         if not p.requires_grad:
             return "frozen parameters"
+        if p._backward_hooks or p._post_accumulate_grad_hooks:
+            return "hooks of parameters"
         if p.dtype != torch.float32 or not p.is_contiguous() or p.device.type != "cpu":
-            return "parameters other than float32 on the CPU"
+            return "parameters other than contiguous float32 on the CPU"
     spec = {
         "obs_dtype": str(observation.dtype),
         "widths": first.widths,
@@ -159,7 +183,16 @@ def _read_core(policy: nn.Module) -> _Core | str:
     return f"core {type(core).__name__}"
 
 
-def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+def _is_same(a: Any, b: Any) -> bool:
+    """Return whether two values of a spec are equal, arrays included."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_is_same(a[key], b[key]) for key in a)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    return type(a) is type(b) and bool(np.array_equal(a, b))
+
+
+def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
     """Return the dicts in which a module keeps its hooks: they fill when hooks are added."""
     return (
         module._forward_hooks,
@@ -167,6 +200,43 @@ def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
         module._backward_hooks,
         module._backward_pre_hooks,
     )
+
+
+class Watch:
+    """Notices when a policy is no longer as it was described: modules, tensors, hooks, forward.
+
+    What it cannot notice are numbers written into a buffer through its `data` or through NumPy.
+    Weights may change freely: C reads them where they are.
+    """
+
+    def __init__(self, policy: nn.Module, network: Network) -> None:
+        modules = list(policy.modules())
+        owners = [(m._modules, m._parameters, m._buffers) for m in modules]
+        self._owners: list[dict[str, Any]] = [owned for group in owners for owned in group if owned]
+        self._owned = list(chain.from_iterable(map(dict.values, self._owners)))
+        self._hooks = [hooks for module in modules for hooks in _hooks_of(module)]
+        self._attributes = [vars(module) for module in modules]
+        self._parameters, self._buffers = network.parameters, list(policy.buffers())
+        self._state = self._read()
+
+    def is_current(self) -> bool:
+        """Return whether the policy is still as it was."""
+        owned = list(chain.from_iterable(map(dict.values, self._owners)))
+        return (
+            len(owned) == len(self._owned)
+            and all(map(is_, owned, self._owned))
+            and not any(self._hooks)
+            and not any("forward" in own for own in self._attributes)
+            and self._read() == self._state
+        )
+
+    def _read(self) -> list[object]:
+        """Return what else must stay: where parameters are, and whether C may train them."""
+        state: list[object] = [buffer._version for buffer in self._buffers]
+        for p in self._parameters:
+            has_hooks = bool(p._backward_hooks or p._post_accumulate_grad_hooks)
+            state += [p.data_ptr(), p.is_contiguous(), p.requires_grad, has_hooks]
+        return state
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:

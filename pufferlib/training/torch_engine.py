@@ -65,8 +65,9 @@ class TorchEngine(Engine):
         policy, config, device = parts.policy, parts.config, parts.device
         self.spaces, self.config, self.device = parts.spaces, config, device
         self.world, self._rng, self._profiler = parts.world, parts.order_rng, parts.profiler
-        self.runner = _compiled(policy, config.compile, device)
+        self.policy, self.runner = policy, _compiled(policy, config.compile, device)
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        self._given = set(map(id, policy.parameters()))
         for name, module in policy.named_modules():
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
                 raise UsageError(
@@ -101,9 +102,19 @@ class TorchEngine(Engine):
         else:
             self.rollout, self._collect = Rollout(sizes), collect
 
+    def check_parameters(self) -> None:
+        """Refuse a policy with other parameters than the optimizer's: they would never learn."""
+        if self._given != set(map(id, self.policy.parameters())):
+            raise UsageError(
+                "`policy` must keep the parameters that it had when the trainer was made, but some "
+                "were replaced, added or removed. Try load_state_dict without assign=True, or "
+                "another PuffeRL."
+            )
+
     # ---- The two halves of an iteration ----------------------------------------------------------
 
     def collect(self, env: VectorEnv, carry: Carry) -> Carry:
+        self.check_parameters()
         with self.actor.acting():
             return self._collect(env, self.actor, self.rollout, carry, self._profiler)
 
@@ -114,6 +125,7 @@ class TorchEngine(Engine):
         norm.scale_(self.rollout.rewards)
 
     def train(self, shape: BatchShape, now: Schedule) -> tuple[NDArray[np.float32], float]:
+        self.check_parameters()
         rollout = self.rollout
         target_kl = self.config.target_kl
         for group in self.optimizer.param_groups:

@@ -252,6 +252,7 @@ class PuffeRL(Closing):
             "explained_variance": variance,
             "learning_rate": now.learning_rate,
             "updates": float(len(table)),
+            "native_engine": float(self.engine.is_native),
         }
         if config.clip_coef_final is not None:
             self._loss_log["clip_coef"] = now.clip_coef

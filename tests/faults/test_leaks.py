@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from faulty import Faulty, nothing_left, watchdog
 from make_and_close import run
+from train_long import CASES
 from train_long import run as train
 
 from pufferlib.errors import EnvError, UsageError
@@ -86,8 +87,9 @@ def test_many_steps_take_no_more_memory() -> None:
         assert after < before + 4e6
 
 
-def test_many_iterations_take_no_more_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_many_iterations_take_no_more_memory(case: str, tmp_path: Path) -> None:
     with watchdog(300), nothing_left():
-        first, last = train(200, tmp_path)
+        first, last = train(200, tmp_path, case)
     assert last[:4] == first[:4]
     assert last.megabytes < first.megabytes + 4

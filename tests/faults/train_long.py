@@ -1,6 +1,6 @@
 """Trains for thousands of iterations: memory, files and threads must stay flat.
 
-python tests/faults/train_long.py [ITERATIONS=10000]
+python tests/faults/train_long.py [ITERATIONS=10000] [CASE=mlp]
 """
 
 from __future__ import annotations
@@ -21,23 +21,32 @@ from pufferlib.models import make_policy
 NUM_ENVS, HORIZON = 8, 8
 
 
-def run(iterations: int, folder: Path, every: int = 0) -> tuple[Use, Use]:
+# Envs and policy in C, or one call in C for each step; with a recurrent state, or without.
+CASES = {
+    "mlp": {"recurrent": "none", "norm_obs": False},
+    "lstm": {"recurrent": "lstm", "norm_obs": False},
+    "stepwise": {"recurrent": "lstm", "norm_obs": True},
+}
+
+
+def run(iterations: int, folder: Path, case: str, every: int = 0) -> tuple[Use, Use]:
     """Return what is held after a tenth of the iterations, and after all; saves every hundred."""
     first: Use | None = None
     with (
         pufferlib.make("cartpole", num_envs=NUM_ENVS, num_workers=1) as vecenv,
         pufferlib.PuffeRL(
             vecenv,
-            make_policy(vecenv, hidden_size=16, recurrent="lstm"),
+            make_policy(vecenv, hidden_size=16, recurrent=CASES[case]["recurrent"]),
             logger=[pufferlib.JsonlLogger(folder / "metrics.jsonl")],
             batch_size=NUM_ENVS * HORIZON,
             num_steps=HORIZON,
             n_epochs=1,
             num_iterations=iterations,
-            norm_obs=True,
+            norm_obs=CASES[case]["norm_obs"],
             norm_reward=True,
             device="cpu",
             dashboard="off",
+            engine="native",
         ) as trainer,
     ):
         while not trainer.done:
@@ -54,11 +63,11 @@ def run(iterations: int, folder: Path, every: int = 0) -> tuple[Use, Use]:
         return first, Use.now()
 
 
-def main(iterations: int = 10_000) -> None:
+def main(iterations: int = 10_000, case: str = "mlp") -> None:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        first, last = run(iterations, Path(folder), every=max(1, iterations // 10))
-    print(f"{iterations} iterations in {time.monotonic() - start:.0f} s")
+        first, last = run(iterations, Path(folder), case, every=max(1, iterations // 10))
+    print(f"{case}: {iterations} iterations in {time.monotonic() - start:.0f} s")
     print(f"after {iterations // 10}: {first}\nafter {iterations}: {last}")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     flat = last[:4] == first[:4] and last.megabytes < first.megabytes + 8
@@ -67,4 +76,4 @@ def main(iterations: int = 10_000) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*(int(word) if word.isdigit() else word for word in sys.argv[1:]))  # type: ignore[arg-type]

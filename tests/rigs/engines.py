@@ -45,14 +45,30 @@ class Toy(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.tick += 1
-        reward = float(np.sum(np.asarray(action, dtype=np.float64)) % 2)
+        leaves = action if isinstance(action, tuple) else (action,)
+        reward = float(sum(np.sum(np.asarray(leaf, np.float64)) for leaf in leaves) % 2)
         is_cut = self.tick % 14 == 7
         is_over = self.tick >= 14
         return self.observation_space.sample(), reward, is_over, is_cut and not is_over, {}
 
 
-def emulated(observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> Any:
-    return pufferlib.emulate(lambda: Toy(observation, action), num_envs=8, backend="serial")
+class MaskedToy(Toy):
+    """Forbids some choices, by the tick: at least one of each component is legal."""
+
+    def action_masks(self) -> Any:
+        parts = self.action_space
+        if isinstance(parts, gymnasium.spaces.MultiDiscrete):
+            counts = parts.nvec.tolist()
+        else:
+            counts = [int(part.n) for part in parts if isinstance(part, gymnasium.spaces.Discrete)]
+        rows = [[(i + self.tick) % count != 0 for i in range(count)] for count in counts]
+        return np.array([flag for row in rows for flag in row])
+
+
+def emulated(
+    observation: gymnasium.Space[Any], action: gymnasium.Space[Any], kind: type[Toy] = Toy
+) -> Any:
+    return pufferlib.emulate(lambda: kind(observation, action), num_envs=8, backend="serial")
 
 
 def box(*shape: int, low: float = -1, high: float = 1, dtype: Any = np.float32) -> Any:
@@ -83,6 +99,20 @@ def pair(make_env: Any, policy: dict[str, Any], **options: Any) -> tuple[PuffeRL
     states = torch_run.engine.rollout.states
     native_run.engine.rollout.states = [map_state(torch.clone, state) for state in states]
     return torch_run, native_run
+
+
+def let_agents_leave(runs: tuple[PuffeRL, PuffeRL]) -> tuple[PuffeRL, PuffeRL]:
+    """Take a fifth of the steps and one whole segment out of the rollout of both runs."""
+    generator = torch.Generator().manual_seed(6)
+    masks = torch.rand(runs[0].engine.rollout.masks.shape, generator=generator) > 0.2
+    masks[1] = False
+    for run in runs:
+        rollout = run.engine.rollout
+        rollout.masks.copy_(masks)
+        rollout.all_present = False
+        # a stretch is followed by the value of the next one's first step, or by no agent
+        rollout.bootstrap[: -rollout.num_slots][~masks[rollout.num_slots :, 0]] = 0.0
+    return runs
 
 
 def assert_trains_alike(runs: tuple[PuffeRL, PuffeRL], tolerance: float = 1e-5) -> None:
@@ -121,6 +151,14 @@ ENVS = {
         gymnasium.spaces.Discrete(3),
     ),
     "doubles": lambda: emulated(box(2, 3, dtype=np.float64), gymnasium.spaces.Discrete(2)),
+    "masks of components": lambda: emulated(
+        box(3), gymnasium.spaces.MultiDiscrete([2, 5, 3]), MaskedToy
+    ),
+    "masks of both kinds": lambda: emulated(
+        box(3),
+        gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(4, start=2), box(2, low=-3, high=5))),
+        MaskedToy,
+    ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "value clipping": {"vf_clip_coef": 0.1},

@@ -56,6 +56,7 @@ LOG_KEYS = {
     "grad_norm",
     "learning_rate",
     "updates",
+    "native_engine",
     "time/env",
     "time/forward",
     "time/store",

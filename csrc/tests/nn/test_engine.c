@@ -390,6 +390,51 @@ static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCore
     }
 }
 
+// More rows than one thread takes alone.
+static void actions_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
+    enum { ROWS = 300 };
+    static float observations[ROWS * OBS], states[4][ROWS * WIDTH];
+    static float logprobs[ROWS], values[ROWS], first_logprobs[ROWS], first_values[ROWS];
+    static float first_hidden[ROWS * WIDTH];
+    static int32_t actions[ROWS * WORDS], env_actions[ROWS * WORDS], first_actions[ROWS * WORDS];
+    static uint8_t masks[ROWS * MASK];
+    PufRng rng = {17};
+    for (int i = 0; i < ROWS * OBS; i++) observations[i] = puf_rand_normal(&rng);
+    for (int i = 0; i < ROWS * MASK; i++) masks[i] = i % 3 != 0;
+    for (int i = 0; i < ROWS * WIDTH; i++) states[0][i] = states[1][i] = puf_rand_normal(&rng);
+    for (int32_t threads = 1; threads <= 3; threads++) {
+        PufEngine* engine = engine_of(kernels, threads, !core, PUF_TANH, core);
+        float* memory = give_params(engine->network, 5);
+        const PufAct act = {.rows = ROWS,
+                            .observations = (const uint8_t*)observations,
+                            .action_masks = masks,
+                            .state = {{states[0], states[1]}},
+                            .next_state = {{core ? states[2] : NULL, core ? states[3] : NULL}},
+                            .key = 7,
+                            .actions = actions,
+                            .env_actions = env_actions,
+                            .logprobs = logprobs,
+                            .values = values};
+        puf_engine_act(engine, &act);
+        if (threads == 1) {
+            memcpy(first_actions, actions, sizeof actions);
+            memcpy(first_logprobs, logprobs, sizeof logprobs);
+            memcpy(first_values, values, sizeof values);
+            memcpy(first_hidden, states[2], sizeof first_hidden);
+            for (int i = 0; i < ROWS; i++) {  // every choice is legal
+                CHECK(masks[i * MASK + actions[i * WORDS]]);
+                CHECK(masks[i * MASK + 2 + actions[i * WORDS + 1]]);
+            }
+        }
+        CHECK(!memcmp(first_actions, actions, sizeof actions));
+        CHECK(!memcmp(first_logprobs, logprobs, sizeof logprobs));
+        CHECK(!memcmp(first_values, values, sizeof values));
+        CHECK(!memcmp(first_hidden, states[2], sizeof first_hidden));
+        free(memory);
+        puf_engine_destroy(engine);
+    }
+}
+
 static void elementary_functions_are_exact_to_a_few_units(const PufKernels* kernels) {
     for (float x = -100.0f; x < 100.0f; x += 0.0137f) {
         float y;
@@ -423,6 +468,7 @@ int main(void) {
             gradients_are_those_of_finite_differences(kernels, false, core);
             results_do_not_depend_on_threads(kernels, core);
             rollouts_do_not_depend_on_threads(kernels, core);
+            actions_do_not_depend_on_threads(kernels, core);
         }
     }
     CHECK(!puf_kernels_named("none"));

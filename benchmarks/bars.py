@@ -35,12 +35,17 @@ from typing import Any, NamedTuple
 SIM_BARS = {"cartpole": 0.8, "squared": 0.25, "snake": 0.15, "breakout": 0.15}
 TRAIN_BARS = {"torch": 0.2, "native": 1.3}  # of the fused program's rate, by engine
 NATIVE_OVER_TORCH_BAR = 4.0
-EFFICIENCY_BAR = 0.6  # of torch's matrix product, see docs/engine.md
+PYTHON_ENV, PYTHON_ENV_BAR = "gym-CartPole-v1", 1.5  # native over torch, with an env in Python
+# Bars are shares of torch's matrix product, see docs/engine.md.
 EFFICIENCY_CASES = [
-    (name, width, epochs)
-    for name in ("cartpole", "breakout")
-    for width in (64, 128)
-    for epochs in (1, 4)
+    *(
+        (name, width, epochs, "none", 0.6)
+        for name in ("cartpole", "breakout")
+        for width in (64, 128)
+        for epochs in (1, 4)
+    ),
+    ("cartpole", 128, 1, "mingru", 0.5),
+    ("cartpole", 128, 1, "lstm", 0.4),
 ]
 THREADS = 2
 LOOP_LINE = "AoS libm sinf,n=4096,threads=2"
@@ -75,28 +80,19 @@ class Bar(NamedTuple):
     bar: float
 
 
-def bench(name: str, mode: str, seconds: float, *words: str) -> dict[str, Any]:
-    """Return what `puffer bench` reports, from a process of its own."""
+def bench(name: str, mode: str, seconds: float, *words: str) -> list[dict[str, Any]]:
+    """Return what `puffer bench` reports of each engine, from a process of its own."""
     command = [sys.executable, "-m", "pufferlib", "bench", name, "--mode", mode, "--json"]
     command += ["--threads", str(THREADS), "--seconds", str(seconds), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{shlex.join(command[1:])} failed:\n{done.stderr.strip()}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def sim_rate(name: str, seconds: float) -> float:
     """Return the steps per second of an env alone."""
-    return float(bench(name, "sim", seconds)["sps"])
-
-
-def train_result(
-    engine: str, name: str, width: int, epochs: int, seconds: float, *words: str
-) -> dict[str, Any]:
-    """Return the report of a training with TRAIN_SETTINGS."""
-    sizes = f"--policy.hidden-size={width}", f"--train.n-epochs={epochs}"
-    return bench(name, "train", seconds, "--engine", engine, *sizes, *TRAIN_SETTINGS, *words)
+    return float(bench(name, "sim", seconds)[0]["sps"])
 
 
 @contextmanager
@@ -235,7 +231,8 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
         loop = partial(loop_rate, program, options.loop_seconds)
     pairs = alternate(options.rounds, sims, loop, "plain loop")
     rows = [row(f"sim {name}", pairs[f"sim {name}"], bar) for name, bar in SIM_BARS.items()]
-    return [*rows, *measure_training(options, folder), *measure_efficiency(options)]
+    rows += measure_training(options, folder)
+    return [*rows, *measure_efficiency(options), measure_python_env(options)]
 
 
 def measure_training(options: argparse.Namespace, folder: Path) -> list[Bar]:
@@ -266,15 +263,27 @@ def measure_training(options: argparse.Namespace, folder: Path) -> list[Bar]:
 def measure_efficiency(options: argparse.Namespace) -> list[Bar]:
     """Train with the native engine; the yardstick is the rate of torch's matrix product."""
     rows = []
-    for name, width, epochs in EFFICIENCY_CASES:
+    for name, width, epochs, core, bar in EFFICIENCY_CASES:
         pairs = []
-        what = f"{name} {width}x{width} x{epochs}"
+        what = f"{name} {f'{width}x{width}' if core == 'none' else f'{core} {width}'} x{epochs}"
+        words = [f"--policy.hidden-size={width}", f"--train.n-epochs={epochs}"]
+        words += [f"--policy.recurrent={core}", "--engine", "native", *TRAIN_SETTINGS]
         for _ in range(options.rounds):
-            result = train_result("native", name, width, epochs, options.train_seconds)
+            [result] = bench(name, "train", options.train_seconds, *words)
             pairs.append(Pair(result["sps"], result["sps"] / result["efficiency"]))
             say(f"{what:<24}{spelled(result['sps'])}  {result['efficiency']:.2f}")
-        rows.append(row(what, pairs, EFFICIENCY_BAR))
+        rows.append(row(what, pairs, bar))
     return rows
+
+
+def measure_python_env(options: argparse.Namespace) -> Bar:
+    """Train on an env in Python with both engines, with the options of its family."""
+    pairs = []
+    for _ in range(options.rounds):
+        engines = bench(PYTHON_ENV, "train", options.train_seconds, "--engine", "native,torch")
+        pairs.append(Pair(*(float(result["sps"]) for result in engines)))
+        say(f"{PYTHON_ENV:<24}{spelled(pairs[-1].ours)}  torch {spelled(pairs[-1].yardstick)}")
+    return row(PYTHON_ENV, pairs, PYTHON_ENV_BAR)
 
 
 def row(what: str, pairs: Sequence[Pair], bar: float) -> Bar:

@@ -56,11 +56,13 @@ class Saved:
 
 @pytest.fixture
 def foreground() -> Iterator[None]:
-    """Handle Ctrl-C as a program in the foreground does; a shell's background job ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Handle signals as a program in the foreground does; one under `nohup` ignores SIGHUP."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {signum: signal.signal(signum, handler) for signum, handler in usual.items()}
     yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
+    for signum, handler in usual.items():
+        assert signal.getsignal(signum) is handler
+        signal.signal(signum, before[signum])
 
 
 @pytest.mark.usefixtures("foreground")

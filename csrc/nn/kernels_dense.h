@@ -11,6 +11,16 @@
 #define EACH UNROLL for (int i = 0; i < height; i++) UNROLL for (int j = 0; j < width; j++)
 #define SUM sums[i * width + j]
 
+// In place; not inlined, because a block of tanh is long.
+static __attribute__((noinline)) void tanh_block(const int height, const int width, float* y,
+                                                 size_t stride) {
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < width; j++) {
+            float* at = y + (size_t)i * stride + LANES * j;
+            store(at, tanh_of(load(at)));
+        }
+}
+
 // Applies the function at the end of a layer to a block of sums, and stores it.
 INLINE void finish_block(const int height, const int width, const PufProduct* p, size_t at,
                          vec* sums) {
@@ -19,12 +29,10 @@ INLINE void finish_block(const int height, const int width, const PufProduct* p,
     const float* of = p->of ? p->of + at : NULL;
     switch (p->finish) {
         case PUF_PLAIN:
+        case PUF_TANH:
             break;
         case PUF_RELU:
             EACH SUM = max_of((vec){0}, SUM);  // nan stays nan
-            break;
-        case PUF_TANH:
-            EACH SUM = tanh_of(SUM);
             break;
         case PUF_RELU_SLOPE:
             EACH SUM = zero_unless(load(of + (size_t)i * stride + LANES * j) > 0.0f, SUM);
@@ -37,6 +45,7 @@ INLINE void finish_block(const int height, const int width, const PufProduct* p,
             break;
     }
     EACH store(y + (size_t)i * stride + LANES * j, SUM);
+    if (p->finish == PUF_TANH) tanh_block(height, width, y, stride);
 }
 
 // Stores of all sums of a large block at once would fill the queue in front of the multipliers. So
@@ -90,10 +99,25 @@ INLINE void product_panel(const int width, const PufProduct* p, int32_t column,
 
 enum { NARROW = BLOCK >= 12 ? 8 : 4, NARROW_WEIGHTS = 2 * NARROW };  // half of the registers
 
+// `height` rows of `width` vectors of columns, with their weights in registers.
+INLINE void narrow_block(const int in, const int height, const int width, const PufProduct* p,
+                         int32_t row, int32_t column, const vec* bias, const vec* w) {
+    const size_t stride = (size_t)p->x_stride, y_stride = (size_t)p->y_stride;
+    const float* x = p->x + (size_t)row * stride;
+    const size_t at = (size_t)row * y_stride + (size_t)column;
+    vec sums[2 * 4];
+    EACH SUM = bias[j];
+    if (p->add) EACH SUM += load(p->y + at + (size_t)i * y_stride + LANES * j);
+    UNROLL for (int i = 0; i < height; i++) UNROLL for (int k = 0; k < in; k++) {
+        vec factor = SET(x[(size_t)i * stride + (size_t)k]);
+        UNROLL for (int j = 0; j < width; j++) SUM = FMA(factor, w[k * width + j], SUM);
+    }
+    finish_block(height, width, p, at, sums);
+}
+
 // `width` vectors of columns, from panels of two vectors each, or of one.
 INLINE void narrow_panel(const int in, const int width, const PufProduct* p, int32_t column,
                          const float* panel) {
-    enum { height = 1 };
     const int pair = width < 2 ? 1 : 2;
     vec w[NARROW_WEIGHTS], bias[4];
     UNROLL for (int j = 0; j < width; j++) {
@@ -101,18 +125,9 @@ INLINE void narrow_panel(const int in, const int width, const PufProduct* p, int
         UNROLL for (int k = 0; k < in; k++) w[k * width + j] =
             load(panel + LANES * (j / pair * pair * in + k * pair + j % pair));
     }
-    for (int32_t row = 0; row < p->rows; row++) {
-        const float* x = p->x + (size_t)row * (size_t)p->x_stride;
-        const size_t at = (size_t)row * (size_t)p->y_stride + (size_t)column;
-        vec sums[4];
-        EACH SUM = bias[j];
-        if (p->add) EACH SUM += load(p->y + at + LANES * j);
-        UNROLL for (int k = 0; k < in; k++) {
-            vec factor = SET(x[k]);
-            UNROLL for (int j = 0; j < width; j++) sums[j] = FMA(factor, w[k * width + j], sums[j]);
-        }
-        finish_block(height, width, p, at, sums);
-    }
+    int32_t row = 0;
+    for (; row + 2 <= p->rows; row += 2) narrow_block(in, 2, width, p, row, column, bias, w);
+    if (row < p->rows) narrow_block(in, 1, width, p, row, column, bias, w);
 }
 
 INLINE void narrow_product(const int in, const PufProduct* p) {
@@ -127,7 +142,8 @@ INLINE void narrow_product(const int in, const PufProduct* p) {
     if (column < p->out) narrow_panel(in, 1, p, column, panel);
 }
 
-static void product(const PufProduct* p) {
+static void product(const PufProduct* given) {
+    const PufProduct own = *given, *p = &own;  // no store changes it
 #define NARROW_CASE(in)                                 \
     case in:                                            \
         if (in <= NARROW) return narrow_product(in, p); \
@@ -189,7 +205,7 @@ static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t 
 }
 
 // Outputs and vectors of columns whose weights and gradients fit into the registers together.
-enum { BACK_OUTPUTS = BLOCK >= 12 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
+enum { BACK_OUTPUTS = LANES >= 8 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
 
 // `outputs` outputs from `output` on, `width` vectors of columns from `column` on. Slopes by x
 // begin with what is there if `add`, and go through `finish`.

@@ -46,25 +46,36 @@ INLINE double sum_lanes(vec x) {
 #else
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
 #endif
+// Every second element of a, then of b, and the others; four by four, which takes one instruction.
 #if LANES == 16
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define EVEN 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30
+#define ODD 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31
+#define EVEN_FOURS 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
+#define ODD_FOURS 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
 #elif LANES == 8
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#define EVEN 0, 2, 8, 10, 4, 6, 12, 14
+#define ODD 1, 3, 9, 11, 5, 7, 13, 15
+#define EVEN_FOURS 0, 1, 2, 3, 8, 9, 10, 11
+#define ODD_FOURS 4, 5, 6, 7, 12, 13, 14, 15
 #else
 #define EVEN 0, 2, 4, 6
 #define ODD 1, 3, 5, 7
 #endif
 
-// Sums of neighbours: those of a, then those of b.
+// Sums of neighbours in each four: those of a, then those of b.
 INLINE vec sum_pairs(vec a, vec b) { return SHUFFLE(a, b, EVEN) + SHUFFLE(a, b, ODD); }
 
+// In each four: its sums in x[0], x[1], x[2], x[3].
 INLINE vec sum_fours(const vec* x) {
     return sum_pairs(sum_pairs(x[0], x[1]), sum_pairs(x[2], x[3]));
 }
 
 enum { GROUP = LANES < 8 ? LANES : 8 };
+
+#if LANES >= 8
+// Sums of neighbouring fours: those of a, then those of b.
+INLINE vec add_fours(vec a, vec b) { return SHUFFLE(a, b, EVEN_FOURS) + SHUFFLE(a, b, ODD_FOURS); }
+#endif
 
 // Element i of the result is the sum of the elements of x[i], of GROUP vectors. Written out, since
 // compilers keep the vectors of a loop in memory.
@@ -72,8 +83,8 @@ INLINE vec sum_each(const vec* x) {
 #if LANES < 8
     return sum_fours(x);
 #else
-    const vec sums = sum_pairs(sum_fours(x), sum_fours(x + 4));
-    return LANES == 8 ? sums : sum_pairs(sums, sums);
+    const vec sums = add_fours(sum_fours(x), sum_fours(x + 4));
+    return LANES == 8 ? sums : add_fours(sums, sums);
 #endif
 }
 

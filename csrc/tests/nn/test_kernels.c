@@ -1,11 +1,12 @@
-// Products of every set of kernels that this CPU runs, beside a plain loop: inner sizes around the
-// limit of narrow ones, and widths that fill no vector.
+// Products of every set of kernels that this CPU runs, and of a wide one, beside a plain loop:
+// inner sizes around the limit of narrow ones, and widths that fill no vector.
 #include <math.h>
 #include <string.h>
 
 #include "nn/kernels.h"
 #include "puf_env.h"
 #include "tests/check.h"
+#include "tests/nn/kernels_wide.h"
 
 enum { MAX_IN = 18, MAX_OUT = 80, STRIDE = 80, X_STRIDE = 32 };
 
@@ -71,6 +72,25 @@ static void products_are_those_of_a_plain_loop(const PufKernels* kernels, int32_
     }
 }
 
+static void few_outputs_are_those_of_a_plain_loop(const PufKernels* kernels, int32_t rows,
+                                                  int32_t in, int32_t out, PufRng* rng) {
+    enum { MAX_OUT = 8 };
+    static float w[MAX_OUT * STRIDE], outputs[MAX_OUT * PUF_TILE];
+    memset(w, 0, sizeof w);
+    memset(of, 0, sizeof of);
+    fill(bias, (size_t)out, rng);
+    for (int32_t o = 0; o < out; o++) fill(w + o * puf_padded(in), (size_t)in, rng);
+    for (int32_t row = 0; row < rows; row++) fill(of + row * STRIDE, (size_t)in, rng);
+    kernels->dots(rows, in, out, of, STRIDE, w, bias, outputs);
+    for (int32_t o = 0; o < out; o++)
+        for (int32_t row = 0; row < rows; row++) {
+            double sum = (double)bias[o];
+            for (int32_t k = 0; k < in; k++)
+                sum += (double)of[row * STRIDE + k] * (double)w[o * puf_padded(in) + k];
+            CHECK(fabs((double)outputs[o * PUF_TILE + row] - sum) < 1e-4);
+        }
+}
+
 // Slopes and gradients of a product with few outputs, on top of a gradient or without one.
 static void the_way_back_is_that_of_a_plain_loop(const PufKernels* kernels, int32_t rows,
                                                  int32_t in, int32_t out, PufRng* rng) {
@@ -133,17 +153,19 @@ int main(void) {
     const char* names[] = {"avx512", "avx2", "neon", "portable"};
     const int32_t widths[] = {1, 5, 16, 17, 33, 48, 50, 64, 70};
     PufRng rng = {1};
-    for (int i = 0; i < 4; i++) {
-        const PufKernels* kernels = puf_kernels_named(names[i]);
+    for (int i = 0; i < 5; i++) {
+        const PufKernels* kernels = i < 4 ? puf_kernels_named(names[i]) : kernels_wide();
         if (!kernels) continue;  // does not run here
         for (int32_t in = 1; in <= MAX_IN; in++)
             for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
                 products_are_those_of_a_plain_loop(kernels, 1 + (in * 7) % PUF_TILE, in,
                                                    widths[width], &rng);
         for (int32_t out = 1; out <= 8; out++)
-            for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
-                the_way_back_is_that_of_a_plain_loop(kernels, 1 + (out * 9 + 54) % PUF_TILE,
-                                                     widths[width], out, &rng);
+            for (size_t width = 0; width < sizeof widths / sizeof *widths; width++) {
+                const int32_t rows = 1 + (out * 9 + 54) % PUF_TILE;
+                few_outputs_are_those_of_a_plain_loop(kernels, rows, widths[width], out, &rng);
+                the_way_back_is_that_of_a_plain_loop(kernels, rows, widths[width], out, &rng);
+            }
     }
     return CHECK_DONE();
 }

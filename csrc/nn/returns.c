@@ -12,37 +12,46 @@
 
 #define INLINE static inline __attribute__((always_inline))  // else not in each copy of PUF_HOT
 
-enum { LANES = 8, SPAN = 64 };  // independent sums, so that additions overlap; steps of a span
+enum { LANES = 8, HALF = 4, SPAN = 64 };  // sums at once, so that they overlap; steps of a span
 
-// Explicit vectors: compilers leave sums of doubles from floats to single steps.
-typedef float Floats __attribute__((vector_size(LANES * sizeof(float))));
-typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
-typedef int64_t Longs __attribute__((vector_size(LANES * sizeof(int64_t))));
-typedef int8_t Flags __attribute__((vector_size(LANES)));
+// Explicit vectors: compilers leave sums of doubles from floats to single steps. Of 32 bytes, not
+// more: what no register holds would go through memory.
+typedef float Floats __attribute__((vector_size(HALF * sizeof(float))));
+typedef double Doubles __attribute__((vector_size(HALF * sizeof(double))));
+typedef int64_t Longs __attribute__((vector_size(HALF * sizeof(int64_t))));
+typedef int8_t Flags __attribute__((vector_size(HALF)));
+
+// Adds the next HALF numbers to sums and to sums of squares.
+INLINE void add_half(const float* x, const uint8_t* masks, double origin, Doubles* first,
+                     Doubles* second) {
+    Floats numbers;
+    memcpy(&numbers, x, sizeof numbers);
+    Doubles parts = __builtin_convertvector(numbers, Doubles) - origin;
+    if (masks) {
+        Flags flags;
+        memcpy(&flags, masks, sizeof flags);
+        parts = (Doubles)((Longs)parts & __builtin_convertvector(flags != 0, Longs));
+    }
+    *first += parts;
+    *second += parts * parts;
+}
 
 INLINE PufSums sums(int64_t count, const float* x, const uint8_t* masks, float origin) {
-    Doubles firsts = {0}, seconds = {0};
+    Doubles firsts[2] = {{0}}, seconds[2] = {{0}};
     PufSums total = {0};
     int64_t i = 0, present = 0;
-    for (; i + LANES <= count; i += LANES) {
-        Floats numbers;
-        memcpy(&numbers, x + i, sizeof numbers);
-        Doubles parts = __builtin_convertvector(numbers, Doubles) - (double)origin;
-        if (masks) {
-            Flags flags;
-            memcpy(&flags, masks + i, sizeof flags);
-            parts = (Doubles)((Longs)parts & __builtin_convertvector(flags != 0, Longs));
-        }
-        firsts += parts;
-        seconds += parts * parts;
-    }
+    for (; i + LANES <= count; i += LANES)
+        for (int32_t half = 0; half < 2; half++)
+            add_half(x + i + half * HALF, masks ? masks + i + half * HALF : NULL, (double)origin,
+                     &firsts[half], &seconds[half]);
     for (; i < count; i++) {
         const double part = masks && !masks[i] ? 0 : (double)x[i] - (double)origin;
         total.sum += part, total.squares += part * part;
     }
     for (i = 0; masks && i < count; i++) present += masks[i] != 0;
     total.count = (double)(masks ? present : count);
-    for (int32_t j = 0; j < LANES; j++) total.sum += firsts[j], total.squares += seconds[j];
+    for (int32_t j = 0; j < LANES; j++)
+        total.sum += firsts[j / HALF][j % HALF], total.squares += seconds[j / HALF][j % HALF];
     return total;
 }
 

@@ -372,7 +372,8 @@ static void store_after(const Unit* unit) {
     if (!net->kernels->all_finite(count, batch->rewards + first)) note(&job->some_infinite);
     for (int32_t i = 0; i < count; i++) {
         // an agent that left at an end must return without a recurrent state
-        resets[i] = (terminals[i] | truncations[i]) != 0 || (resets[i] && !masks[i]);
+        const uint8_t ends = terminals[i] | truncations[i], left = masks[i] ? 0 : resets[i];
+        resets[i] = (ends | left) != 0;
         any_cut |= truncations[i];
     }
     int32_t cut[PUF_TILE], num_cut = 0;

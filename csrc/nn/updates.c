@@ -19,6 +19,8 @@ enum {
     MAX_ROWS = 4096,    // of such segments
 };
 
+#define INLINE static inline __attribute__((always_inline))
+
 // ---- Minibatches --------------------------------------------------------------------------------
 
 typedef struct {
@@ -137,23 +139,12 @@ static void measure(const PassJob* job, int32_t index) {
     batch->share = (float)(1.0 / (count > 0 ? count : 1));
 }
 
-// Consecutive cells of the rollout, in rows [row, row + count) of a tile.
-typedef struct {
-    int32_t row, count;
-    float weight;
-    size_t cell;
-} Run;
-
 // Steps of the rollout that go through the network together.
 typedef struct {
-    int32_t rows, num_runs;
-    Run runs[PUF_TILE];
+    int32_t rows;
+    size_t cells[PUF_TILE];
+    float weights[PUF_TILE];
 } Tile;
-
-static void add_run(Tile* tile, size_t cell, int32_t count, float weight) {
-    tile->runs[tile->num_runs++] = (Run){tile->rows, count, weight, cell};
-    tile->rows += count;
-}
 
 // Stores of bytes may change any number in memory, as far as the compiler knows, so what a loop
 // needs of the network is in locals.
@@ -161,111 +152,108 @@ static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) 
     const PufNetwork* net = job->engine->network;
     const uint8_t* observations = job->pass->rollout->observations;
     const size_t bytes = net->obs_bytes, stride = (size_t)net->x_stride;
-    const bool as_is = net->reads_as_is;
-    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
-        const uint8_t* from = observations + run->cell * bytes;
-        const int32_t first = run->row, last = first + run->count;
-        float* x = work->x + (size_t)first * stride;
-        for (int32_t row = first; row < last && as_is; row++, from += bytes, x += stride)
-            puf_copy(x, from, bytes);
-        for (int32_t row = first; row < last && !as_is; row++, from += bytes)
-            puf_network_convert(net, work, row, from);
-    }
+    const int32_t rows = tile->rows;
+    float* x = work->x;
+    for (int32_t row = 0; row < rows && net->reads_as_is; row++, x += stride)
+        puf_copy(x, observations + tile->cells[row] * bytes, bytes);
+    for (int32_t row = 0; row < rows && !net->reads_as_is; row++)
+        puf_network_convert(net, work, row, observations + tile->cells[row] * bytes);
 }
 
 // Whether the loss reads the values of the rollout.
 static bool clips_values(const PufPass* pass) { return pass->loss.vf_clip_coef >= 0.0f; }
 
-// The columns of a tile that the loss reads. Runs are short, many of a single step: what is the
-// same for all of them is in locals, and nothing is made of vectors.
+// The columns of a tile that the loss reads.
 static void gather_columns(const PassJob* job, const PufColumns* steps, const Minibatch* batch,
                            const Tile* tile) {
     const PufPass* pass = job->pass;
-    const float* logprobs = pass->rollout->logprobs;
-    const float* values = clips_values(pass) ? pass->rollout->values : NULL;
+    const float *logprobs = pass->rollout->logprobs, *values = pass->rollout->values;
     const float *advantages = pass->advantages, *returns = pass->returns;
     const uint8_t* masks = pass->rollout->all_present ? NULL : pass->rollout->masks;
     const float mean = (float)batch->mean, scale = (float)(1.0 / batch->std);
+    const int32_t rows = tile->rows;
     const PufColumns to = *steps;
-    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
-        const float weight = run->weight;
-        size_t cell = run->cell;
-        for (int32_t row = run->row; row < run->row + run->count; row++, cell++) {
-            to.old_logprobs[row] = logprobs[cell];
-            if (values) to.old_values[row] = values[cell];
-            to.advantages[row] = (advantages[cell] - mean) * scale;
-            to.returns[row] = returns[cell];
-            to.weights[row] = weight;
-            to.present[row] = !masks || masks[cell] ? -1 : 0;
-        }
+    for (int32_t row = 0; row < rows; row++) {
+        const size_t cell = tile->cells[row];
+        to.old_logprobs[row] = logprobs[cell];
+        to.advantages[row] = (advantages[cell] - mean) * scale;
+        to.returns[row] = returns[cell];
     }
-    for (int32_t row = tile->rows; row < PUF_TILE; row++) to.present[row] = 0;
+    for (int32_t row = 0; row < rows && clips_values(pass); row++)
+        to.old_values[row] = values[tile->cells[row]];
+    for (int32_t row = 0; row < PUF_TILE; row++) to.present[row] = row < rows ? -1 : 0;
+    for (int32_t row = 0; row < rows && masks; row++)
+        if (!masks[tile->cells[row]]) to.present[row] = 0;
+    memcpy(to.weights, tile->weights, sizeof tile->weights);
+}
+
+static void gather_actions(const PassJob* job, const PufColumns* steps, const Tile* tile) {
+    const PufActionHead* head = &job->engine->network->head;
+    const int32_t discrete = head->num_discrete, continuous = head->num_continuous;
+    const int32_t *actions = job->pass->rollout->actions, rows = tile->rows;
+    int32_t* choices = steps->choices;
+    if (discrete == 1 && !continuous) {
+        for (int32_t row = 0; row < rows; row++) choices[row] = actions[tile->cells[row]];
+        return;
+    }
+    for (int32_t row = 0; row < rows; row++) {
+        const int32_t* action = actions + tile->cells[row] * (size_t)(discrete + continuous);
+        for (int32_t i = 0; i < discrete; i++) choices[i * PUF_TILE + row] = *action++;
+        for (int32_t i = 0; i < continuous; i++)
+            memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
+    }
 }
 
 // Fills a workspace with a tile: all that forward pass and loss need.
 static void gather(const PassJob* job, PufWorkspace* work, const Minibatch* batch,
                    const Tile* tile) {
-    const PufRollout* rollout = job->pass->rollout;
     const PufNetwork* net = job->engine->network;
-    PufColumns* steps = &work->steps;
-    const int32_t discrete = net->head.num_discrete, continuous = net->head.num_continuous;
+    const uint8_t* masks = job->pass->rollout->action_masks;
     const size_t width = (size_t)puf_network_mask_width(net);
-    steps->legal = rollout->action_masks ? work->legal : NULL;
     read_tile(job, work, tile);
-    gather_columns(job, steps, batch, tile);
-    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
-        const int32_t* action = rollout->actions + run->cell * (size_t)(discrete + continuous);
-        if (discrete == 1 && !continuous) {
-            puf_copy(steps->choices + run->row, action, (size_t)run->count * sizeof(int32_t));
-        } else {
-            for (int32_t row = run->row; row < run->row + run->count; row++) {
-                for (int32_t i = 0; i < discrete; i++)
-                    steps->choices[i * PUF_TILE + row] = *action++;
-                for (int32_t i = 0; i < continuous; i++)
-                    memcpy(&steps->reals[i * PUF_TILE + row], action++, sizeof(float));
-            }
-        }
-        for (int32_t i = 0; i < run->count && rollout->action_masks; i++)
-            puf_network_read_mask(net, work, run->row + i,
-                                  rollout->action_masks + (run->cell + (size_t)i) * width);
-    }
+    gather_columns(job, &work->steps, batch, tile);
+    gather_actions(job, &work->steps, tile);
+    work->steps.legal = masks ? work->legal : NULL;
+    for (int32_t row = 0; row < tile->rows && masks; row++)
+        puf_network_read_mask(net, work, row, masks + tile->cells[row] * width);
 }
 
 // Rows [from, from + PUF_TILE) of a minibatch that begins at `first` in the order.
 static void tile_of(const PassJob* job, const Minibatch* batch, int64_t first, int64_t from,
                     Tile* tile) {
-    const PufPass* pass = job->pass;
-    const int64_t length = unit_steps(pass), end = batch->steps;
-    int64_t unit = first + from / length, skipped = from % length;
-    tile->rows = tile->num_runs = 0;
-    while (tile->rows < PUF_TILE && from + tile->rows < end) {
-        int64_t count = length - skipped;
-        if (count > PUF_TILE - tile->rows) count = PUF_TILE - tile->rows;
-        add_run(tile, first_cell(job, unit) + (size_t)skipped, (int32_t)count,
-                weight_of(pass, unit));
-        unit++, skipped = 0;
+    const int64_t length = unit_steps(job->pass), left = batch->steps - from;
+    const int32_t rows = left < PUF_TILE ? (int32_t)left : PUF_TILE;
+    const int64_t* order = job->order;
+    const float* weights = job->pass->weights;
+    int64_t unit = first + from / length, step = from % length;
+    tile->rows = rows;
+    for (int32_t row = 0; row < rows; row++) {
+        tile->cells[row] = (size_t)((order ? order[unit] : unit) * length + step);
+        tile->weights[row] = weights ? weights[unit] : 1.0f;
+        if (++step == length) unit++, step = 0;
     }
 }
 
-static void fetch_bytes(const void* from, size_t bytes) {
+INLINE void fetch_bytes(const void* from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const uint8_t*)from + i, 0, 2);
 }
 
 // Lets the processor fetch a tile while it works on another: units come in random order, and half
-// of them, or more, from the cache of another core.
-static void fetch_ahead(const PassJob* job, const Tile* tile) {
+// of them, or more, from the cache of another core. Inlined: to GCC a call of it would do nothing.
+INLINE void fetch_ahead(const PassJob* job, const Tile* tile) {
     const PufPass* pass = job->pass;
     const PufRollout* rollout = pass->rollout;
     const PufNetwork* net = job->engine->network;
     const size_t words = (size_t)puf_network_action_words(net);
-    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++) {
-        const size_t cell = run->cell, count = (size_t)run->count, bytes = count * sizeof(float);
-        fetch_bytes(rollout->observations + cell * net->obs_bytes, count * net->obs_bytes);
-        fetch_bytes(rollout->actions + cell * words, bytes * words);
-        fetch_bytes(rollout->logprobs + cell, bytes);
-        if (clips_values(pass)) fetch_bytes(rollout->values + cell, bytes);
-        fetch_bytes(pass->advantages + cell, bytes);
-        fetch_bytes(pass->returns + cell, bytes);
+    const bool clips = clips_values(pass);
+    for (int32_t row = 0; row < tile->rows; row++) {
+        const size_t cell = tile->cells[row];
+        fetch_bytes(rollout->observations + cell * net->obs_bytes, net->obs_bytes);
+        fetch_bytes(rollout->actions + cell * words, words * sizeof(int32_t));
+        __builtin_prefetch(rollout->logprobs + cell, 0, 2);
+        if (clips) __builtin_prefetch(rollout->values + cell, 0, 2);
+        __builtin_prefetch(pass->advantages + cell, 0, 2);
+        __builtin_prefetch(pass->returns + cell, 0, 2);
     }
 }
 
@@ -315,10 +303,12 @@ static int32_t group_size(int32_t horizon) {
 
 static void tile_of_group(const PassJob* job, const Group* group, int32_t t, Tile* tile) {
     const int32_t horizon = job->pass->rollout->horizon;
-    tile->rows = tile->num_runs = 0;
+    tile->rows = 0;
     for (int32_t end = t + group->steps; t < end && t < horizon; t++)
-        for (int64_t unit = group->first; unit < group->first + group->count; unit++)
-            add_run(tile, first_cell(job, unit) + (size_t)t, 1, weight_of(job->pass, unit));
+        for (int64_t unit = group->first; unit < group->first + group->count; unit++) {
+            tile->cells[tile->rows] = first_cell(job, unit) + (size_t)t;
+            tile->weights[tile->rows++] = weight_of(job->pass, unit);
+        }
 }
 
 // Prepares the states in which the segments of a group begin, and where they forget.
@@ -527,9 +517,8 @@ static void judge_tile(const JudgeJob* job, PufWorkspace* work, const Tile* tile
     else
         puf_network_forward(net, work, tile->rows);
     net->kernels->ppo(&net->head, &no_loss, &work->steps, losses, of_log_std);
-    for (const Run* run = tile->runs; run < tile->runs + tile->num_runs; run++)
-        puf_copy(job->logprobs + run->cell, work->steps.logprobs + run->row,
-                 (size_t)run->count * sizeof(float));
+    for (int32_t row = 0; row < tile->rows; row++)
+        job->logprobs[tile->cells[row]] = work->steps.logprobs[row];
 }
 
 static void judge_body(void* context, int32_t worker) {

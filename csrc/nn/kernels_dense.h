@@ -204,8 +204,9 @@ static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t 
     }
 }
 
-// Outputs and vectors of columns whose weights and gradients fit into the registers together.
-enum { BACK_OUTPUTS = LANES >= 8 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
+// Outputs and vectors of columns whose gradients fit into the registers, with their weights if
+// there are 32 of them.
+enum { BACK_OUTPUTS = BLOCK > 4 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
 
 // `outputs` outputs from `output` on, `width` vectors of columns from `column` on. Slopes by x
 // begin with what is there if `add`, and go through `finish`.

@@ -222,8 +222,8 @@ static void hurt(Defence* env, int32_t i, int32_t tower, float damage) {
     if (tower == FROST) env->chilled[i] = CHILL;
 }
 
-static bool can_hit(const Defence* env, int32_t tower, int32_t i) {
-    return env->health[i] > 0 && (tower != CANNON || env->kind[i] != FLYER);
+static inline bool can_hit(const Defence* env, int32_t tower, int32_t i) {
+    return (env->health[i] > 0) & ((tower != CANNON) | (env->kind[i] != FLYER));
 }
 
 static inline bool is_near(const Places* places, int32_t i, float x, float y, float reach) {
@@ -231,14 +231,27 @@ static inline bool is_near(const Places* places, int32_t i, float x, float y, fl
     return dx * dx + dy * dy <= reach * reach;
 }
 
+// The foremost enemy that a tower can hit; -1 if there is none. In vectors: places are not
+// negative, so their bits are ordered as they are.
+PUF_HOT static int32_t foremost(const Defence* env, int32_t kind, const Places* places, float x,
+                                float y, float reach) {
+    int32_t bits[MAX_ENEMIES], best = -1;
+    for (int32_t i = 0; i < env->num_enemies; i++) {
+        const bool hit = can_hit(env, kind, i) & is_near(places, i, x, y, reach);
+        int32_t place;
+        memcpy(&place, &env->place[i], sizeof place);
+        bits[i] = hit ? place : -1;
+        best = bits[i] > best ? bits[i] : best;
+    }
+    for (int32_t i = 0; i < env->num_enemies && best >= 0; i++)
+        if (bits[i] == best) return i;
+    return -1;
+}
+
 static void shoot(Defence* env, int32_t site, const Places* places) {
     Tower* tower = &env->towers[site];
     const float range = ranges[tower->kind] + LEVEL_RANGE * (float)(tower->level - 1);
-    int32_t target = -1;
-    for (int32_t i = 0; i < env->num_enemies; i++)
-        if ((target < 0 || env->place[i] > env->place[target]) && can_hit(env, tower->kind, i) &&
-            is_near(places, i, site_x[site], site_y[site], range))
-            target = i;
+    const int32_t target = foremost(env, tower->kind, places, site_x[site], site_y[site], range);
     if (target < 0) return;
     const float damage = damages[tower->kind] * level_damage[tower->level];
     tower->cooldown = cooldowns[tower->kind];

@@ -308,11 +308,13 @@ static PufStatus step(Defence* env) {
 
 // ---- Observations -------------------------------------------------------------------------------
 
+static inline float at_most_1(float x) { return x < 1 ? x : 1; }  // fminf is a call
+
 static void observe(const Defence* env) {
     float* obs = puf_obs_f32(&env->slots, 0);
     uint8_t* mask = puf_action_mask(&env->slots, 0);
     const float usual = 1 / (4 * strength_of(env, min_int(env->wave, env->waves - 1), WALKER));
-    obs[0] = fminf((float)env->gold * (1.0f / 500), 1);
+    obs[0] = at_most_1((float)env->gold * (1.0f / 500));
     obs[1] = (float)env->lives_left / (float)env->lives;
     obs[2] = (float)env->wave / (float)env->waves;
     obs[3] = (float)env->timer * (1.0f / PAUSE);
@@ -336,11 +338,11 @@ static void observe(const Defence* env) {
     for (int32_t i = 0; i < env->num_enemies; i++) {
         float* part = obs + 3 * ((int32_t)env->place[i] / PART);
         if (env->kind[i] == FLYER) {
-            part[2] = fminf(part[2] + env->health[i] * usual, 1);
+            part[2] = at_most_1(part[2] + env->health[i] * usual);
             continue;
         }
-        part[0] = fminf(part[0] + 0.125f, 1);
-        part[1] = fminf(part[1] + env->health[i] * usual, 1);
+        part[0] = at_most_1(part[0] + 0.125f);
+        part[1] = at_most_1(part[1] + env->health[i] * usual);
     }
 }
 

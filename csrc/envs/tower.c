@@ -231,8 +231,8 @@ static inline bool is_near(const Places* places, int32_t i, float x, float y, fl
     return dx * dx + dy * dy <= reach * reach;
 }
 
-// The foremost enemy that a tower can hit; -1 if there is none. In vectors: places are not
-// negative, so their bits are ordered as they are.
+// The foremost enemy that a tower can hit; -1 if there is none. It compares the bits of places as
+// integers, which compilers do in vectors; the order is the same, because no place is negative.
 PUF_HOT static int32_t foremost(const Defence* env, int32_t kind, const Places* places, float x,
                                 float y, float reach) {
     int32_t bits[MAX_ENEMIES], best = -1;

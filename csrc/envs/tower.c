@@ -231,10 +231,11 @@ static inline bool is_near(const Places* places, int32_t i, float x, float y, fl
     return dx * dx + dy * dy <= reach * reach;
 }
 
-// The foremost enemy that a tower can hit; -1 if there is none. It compares the bits of places as
-// integers, which compilers do in vectors; the order is the same, because no place is negative.
-PUF_HOT static int32_t foremost(const Defence* env, int32_t kind, const Places* places, float x,
-                                float y, float reach) {
+// Returns the enemy that is furthest along the path of those that a tower can hit, -1 if there is
+// none. Places are compared as integers, which takes fewer instructions in vectors. The order of
+// their bits is that of the numbers, because none is negative.
+PUF_HOT static int32_t find_target(const Defence* env, int32_t kind, const Places* places, float x,
+                                   float y, float reach) {
     int32_t bits[MAX_ENEMIES], best = -1;
     for (int32_t i = 0; i < env->num_enemies; i++) {
         const bool hit = can_hit(env, kind, i) & is_near(places, i, x, y, reach);
@@ -251,7 +252,7 @@ PUF_HOT static int32_t foremost(const Defence* env, int32_t kind, const Places* 
 static void shoot(Defence* env, int32_t site, const Places* places) {
     Tower* tower = &env->towers[site];
     const float range = ranges[tower->kind] + LEVEL_RANGE * (float)(tower->level - 1);
-    const int32_t target = foremost(env, tower->kind, places, site_x[site], site_y[site], range);
+    const int32_t target = find_target(env, tower->kind, places, site_x[site], site_y[site], range);
     if (target < 0) return;
     const float damage = damages[tower->kind] * level_damage[tower->level];
     tower->cooldown = cooldowns[tower->kind];

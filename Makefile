@@ -11,7 +11,7 @@ CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pypro
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 
-.PHONY: help train test test-integrations check format docs native bench wheel build extras clean
+.PHONY: help train test test-slow test-integrations check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -20,7 +20,10 @@ train: build  ## train breakout with the dashboard, about ten seconds
 	$(BIN)/puffer train breakout
 
 test: build extras native  ## C tests under sanitizers, then the Python tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: build extras  ## Python tests that take long: torchrun, sweeps, learning, other packages' envs
+	$(BIN)/python -m pytest -n 2 -m slow
 
 test-integrations: build extras  ## every family of third-party envs, with its packages
 	$(BIN)/python scripts/test_integrations.py

@@ -35,7 +35,7 @@ def test_training_installs_only_what_it_needs_and_tests_the_rest() -> None:
     for verb in ("test", "check", "format", "bench"):
         wanted = commands(verb)
         assert re.search(r'-e "\.\[dev,.*wandb.*ray.*\]"$', wanted, re.MULTILINE)
-    assert commands("test").rstrip().endswith("pytest -n 2")
+    assert commands("test").rstrip().endswith('pytest -n 2 -m "not slow"')
 
 
 # One agent per row of `agents`; REWARD, OBSERVE and MORE are what a test gets wrong.
@@ -147,6 +147,7 @@ def test_a_missing_function_fails_the_build_with_the_line_that_wants_it(core: Pa
     assert re.search(r"error: .*'valid'", said), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", ["declared", "listed"])
 def test_no_symbol_is_left_undefined_for_the_import_to_find(core: Path, mistake: str) -> None:
     more = "extern void puf_nowhere(void);" if mistake == "declared" else ""

@@ -8,7 +8,8 @@
 #
 # All C files and the envs of envs.def are compiled once per sanitizer, into build/native/. An env's
 # test includes the env's C file; that copy gets a symbol of its own, next to the one linked in.
-# JOBS (2): parallel compilers; CC (gcc): the compiler; TEST_SECONDS (300): time limit of one test.
+# JOBS (2): parallel compilers and tests; CC (gcc): the compiler; TEST_SECONDS (300): time limit of
+# one test.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -16,7 +17,7 @@ CC=${CC:-gcc}
 JOBS=${JOBS:-2}
 TEST_SECONDS=${TEST_SECONDS:-300}
 BUILD=build/native
-FLAGS="-std=gnu11 -Wall -Wextra -Werror -g -O1 -fno-omit-frame-pointer -ffp-contract=off -DPUF_NO_CLONES -Icsrc"
+FLAGS="-std=gnu11 -Wall -Wextra -Werror -g1 -O1 -fno-omit-frame-pointer -ffp-contract=off -DPUF_NO_CLONES -Icsrc"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
@@ -41,7 +42,6 @@ failed=0
 
 report() { # result, sanitizer, name, rest of the line
     printf '%-6s %-5s %-18s %s\n' "$1" "$2" "$3" "$4"
-    if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
 
 indent() { sed 's/^/       | /' "$1"; }
@@ -81,6 +81,7 @@ build_core() {
             "$CC $FLAGS ${SANITIZE[$sanitizer]} -c \"\$0\" -o \"\$1.new\" && mv \"\$1.new\" \"\$1\"" \
             >"$BUILD/$sanitizer/core.log" 2>&1
     if [ $? -ne 0 ]; then
+        failed=$((failed + 1))
         report FAILED "$sanitizer" "(core and envs)" "does not compile"
         indent "$BUILD/$sanitizer/core.log"
         return 1
@@ -97,20 +98,24 @@ build_test() { # sanitizer, name
         "$BUILD/$1/libpuffer.a" -lpthread -lm >"$BUILD/$1/test_$2.log" 2>&1
 }
 
+# Runs a test and reports it; a file test_<name>.passed stays if all is well.
 run_test() { # sanitizer, name
-    local log="$BUILD/$1/test_$2.log" start end
-    if ! [ -x "$BUILD/$1/test_$2" ]; then
+    local program="$BUILD/$1/test_$2" log="$BUILD/$1/test_$2.log" start code
+    rm -f "$program" "$program.passed"
+    if ! build_test "$1" "$2"; then
         report FAILED "$1" "$2" "does not build"
         indent "$log"
         return
     fi
     start=$(date +%s%N)
     # shellcheck disable=SC2086
-    if timeout "$TEST_SECONDS" $FIXED "$BUILD/$1/test_$2" >"$log" 2>&1; then
-        end=$(date +%s%N)
-        report ok "$1" "$2" "$(tail -n 1 "$log")  ($(((end - start) / 1000000)) ms)"
+    timeout "$TEST_SECONDS" $FIXED "$program" >"$log" 2>&1
+    code=$?
+    if [ $code -eq 0 ]; then
+        touch "$program.passed"
+        report ok "$1" "$2" "$(tail -n 1 "$log")  ($((($(date +%s%N) - start) / 1000000)) ms)"
     else
-        report FAILED "$1" "$2" "exit code $?"
+        report FAILED "$1" "$2" "exit code $code"
         indent "$log"
     fi
 }
@@ -142,8 +147,8 @@ for sanitizer in asan tsan; do
     build_core $sanitizer || continue
     running=0
     for name in "${chosen[@]}"; do
-        rm -f "$BUILD/$sanitizer/test_$name"
-        build_test $sanitizer "$name" &
+        # one write, so that lines of two tests do not mix
+        { lines=$(run_test $sanitizer "$name") && printf '%s\n' "$lines"; } &
         running=$((running + 1))
         if [ $running -ge "$JOBS" ]; then
             wait -n
@@ -151,7 +156,13 @@ for sanitizer in asan tsan; do
         fi
     done
     wait
-    for name in "${chosen[@]}"; do run_test $sanitizer "$name"; done
+    for name in "${chosen[@]}"; do
+        if [ -e "$BUILD/$sanitizer/test_$name.passed" ]; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+        fi
+    done
 done
 
 echo "$passed passed, $failed failed"

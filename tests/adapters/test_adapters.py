@@ -506,6 +506,7 @@ def minibatches(size: int, number: int) -> Iterator[Tensor]:
     yield from torch.randperm(size).split(size // number)
 
 
+@pytest.mark.slow
 def test_a_loop_in_the_style_of_cleanrl_learns() -> None:
     """PPO on `to_gymnasium`: after 28,672 steps, the pole stands three times as long."""
     torch.manual_seed(1)

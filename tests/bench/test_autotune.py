@@ -245,6 +245,7 @@ def test_amounts_have_a_fitting_unit() -> None:
 # ---- The whole -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_python_env_is_tuned() -> None:
     lines: list[str] = []
     vec, params = configs.VecConfig(num_envs=8), {"busy": 1e-3}
@@ -382,6 +383,7 @@ def test_a_file_that_is_not_an_ini_is_left_alone(tmp_path: Path) -> None:
 # ---- The command ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -398,6 +400,7 @@ def test_the_command_prints_a_table_and_writes_the_file(
     assert configs.load("cartpole", files=[path]).vec.num_envs == 64
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["autotune", "cartpole", "--seconds", "0.5", "--num-envs", "8", "--json"]
     assert main([*words, "--train.batch-size", "256"]) == 0

@@ -99,6 +99,7 @@ def test_bars_report_which_are_met(vec_bars: ModuleType) -> None:
     }
 
 
+@pytest.mark.slow
 def test_bench_vec_compares_with_gymnasium_in_one_run() -> None:
     reported: list[str] = []
     result = bench_vec(

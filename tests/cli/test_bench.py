@@ -49,6 +49,7 @@ def test_bench_train_runs_whole_iterations(capsys: pytest.CaptureFixture[str]) -
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_bench_train_compares_engines_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", "cartpole", "--mode", "train", "--engine", "native,torch", "--threads", "1"]
     words += ["--num-envs", "16", "--seconds", "0.2", "--train.batch-size", "512", "--json"]
@@ -63,6 +64,7 @@ def test_bench_train_compares_engines_in_one_run(capsys: pytest.CaptureFixture[s
     assert "Did you mean `native`?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_bench_ocean_measures_every_env(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "ocean", "--seconds", "0.01", "--json"]) == 0
     results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -146,6 +146,7 @@ def test_cartpole_is_learned_with_default_options() -> None:
     assert reached > 150
 
 
+@pytest.mark.slow
 def test_acrobot_is_learned_with_normalised_observations() -> None:
     # 3 seeds were at -384 to -287 after 24k steps; until the goal is found it is -500
     with pufferlib.make("gym-Acrobot-v1", backend="serial") as vecenv:

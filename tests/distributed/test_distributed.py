@@ -45,6 +45,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     return {**loaded, "folder": folder}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(distributed_run.KINDS))
 def test_two_processes_make_the_weights_of_one(results: dict[Any, Any], kind: str) -> None:
     one, two = results[1][kind], results[2][kind]
@@ -88,6 +89,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]
     return [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["learning_rate", "gamma", "seed", "n_epochs", "norm_obs"])
 def test_options_that_differ_are_named_in_all_processes(
     complaints: list[dict[str, str]], name: str
@@ -137,6 +139,7 @@ def test_the_command_line_trains_on_two_processes(tmp_path: Path) -> None:
     assert (folder / "latest.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_no_thread_of_the_group_outlives_it(tmp_path: Path) -> None:
     # one that releases a tensor while the interpreter ends aborts its process, now and then
     script = tmp_path / "script.py"

@@ -110,6 +110,7 @@ def rows(numbers: dict[str, float]) -> dict[str, Any]:
 # ---- Exactness -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least_episodes"),
     [
@@ -1113,6 +1114,7 @@ def test_puffer_learns_an_emulated_cartpole() -> None:
     assert score > 200
 
 
+@pytest.mark.slow
 def test_puffer_learns_with_agents_in_dicts() -> None:
     # guessing earns 8 / 4 = 2 a game, knowing 8
     with pufferlib.emulate(Echo, num_envs=16) as vecenv:

@@ -19,6 +19,7 @@ def _no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continuous", [False, True])
 def test_lunar_lander(continuous: bool) -> None:
     pytest.importorskip("Box2D")
@@ -28,12 +29,14 @@ def test_lunar_lander(continuous: bool) -> None:
     assert episodes > 50
 
 
+@pytest.mark.slow
 def test_rock_paper_scissors() -> None:
     rps = pytest.importorskip("pettingzoo.classic.rps_v2")
     # 15 rounds to a game
     assert assert_parallel_parity(rps.parallel_env, 10_000) == 10_000 // 15
 
 
+@pytest.mark.slow
 def test_simple_spread() -> None:
     spread = pytest.importorskip("mpe2.simple_spread_v3")
     # 25 steps to an episode; the seed leads through resets of all of them
@@ -72,6 +75,7 @@ def test_pistonball_equals_the_original_for_ten_thousand_agent_steps() -> None:
     assert assert_parallel_parity(pistonball.parallel_env, 500) >= 4  # at most 125 to an episode
 
 
+@pytest.mark.slow
 def test_aec_tictactoe() -> None:
     tictactoe = pytest.importorskip("pettingzoo.classic.tictactoe_v3")
     # a game has 5 to 9 turns

@@ -75,6 +75,7 @@ def test_a_choice_that_an_agent_lacks_becomes_choice_0() -> None:
     assert inner.taken == [{"wolf": 3, "hare": 0}]
 
 
+@pytest.mark.slow
 def test_padded_agents_train_and_never_sample_a_masked_choice() -> None:
     made: list[Hunt] = []
 

@@ -39,6 +39,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # ---- Kills ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_saves_always_leave_a_sound_checkpoint() -> None:
     script = Path(__file__).with_name("kill_saves.py")
     command = [sys.executable, str(script), "--kills", "20", "--every-line"]
@@ -111,6 +112,7 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert learnt(one) == learnt(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signum", "code", "name", "words"),
     [

@@ -52,6 +52,7 @@ PUFFER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("puffer", PUFFER, ids=["module", "script"])
 @pytest.mark.parametrize(
     ("words", "code"),

@@ -17,6 +17,7 @@ from pufferlib.vectorization import Multiprocessing
 FORK: Any = {"start_method": "fork"}
 
 
+@pytest.mark.slow
 def test_twenty_vectors_of_256_envs_leave_nothing_behind() -> None:
     with nothing_left():
         first, last = run(20, **FORK)
@@ -87,6 +88,7 @@ def test_many_steps_take_no_more_memory() -> None:
         assert after < before + 4e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_many_iterations_take_no_more_memory(case: str, tmp_path: Path) -> None:
     with watchdog(300), nothing_left():

@@ -286,6 +286,7 @@ def test_sizes_that_cannot_fit_are_reported_before_work(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "auto"])
 def test_millions_of_python_envs_are_reported_after_the_first_few(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -50,6 +50,7 @@ def steps_of_tensorboard(folder: Path) -> list[int]:
     return [row.step for row in events.Scalars("sps")]
 
 
+@pytest.mark.slow
 def test_logs_of_a_run_that_is_killed_can_be_read_and_nothing_is_left_behind(
     tmp_path: Path,
 ) -> None:
@@ -101,6 +102,7 @@ def silent_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_costs_no_time_and_no_row(
     tmp_path: Path, silent_server: str
 ) -> None:

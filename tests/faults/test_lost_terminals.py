@@ -33,6 +33,7 @@ def rows(folder: Path) -> list[int]:
     return [json.loads(line)["iteration"] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dashboard", ["on", "auto"])
 def test_a_run_goes_on_when_its_output_is_closed(dashboard: str, tmp_path: Path) -> None:
     words = [*PUFFER, "--train.num-iterations=40", f"--train.dashboard={dashboard}"]
@@ -51,6 +52,7 @@ def test_a_run_goes_on_when_its_output_is_closed(dashboard: str, tmp_path: Path)
     assert checkpoint.load(latest).values["iteration"] == 40
 
 
+@pytest.mark.slow
 def test_a_run_whose_terminal_is_closed_is_saved(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     words = [sys.executable, "-c", IN_A_TERMINAL, *PUFFER, "--train.num-iterations=1000000"]

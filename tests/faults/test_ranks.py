@@ -51,6 +51,7 @@ def wait_for(tmp_path: Path, iteration: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int) -> None:
     process = started(tmp_path, "--train.num-iterations=1000000")
@@ -71,6 +72,7 @@ def test_all_processes_end_soon_after_one_is_killed(tmp_path: Path, victim: int)
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_restart_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     words = ["--train.num-iterations=60", "--train.checkpoint-interval=10"]
     process = started(tmp_path, *words, restarts=3)  # gloo may fail to connect on a busy machine
@@ -92,6 +94,7 @@ def test_a_restart_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert back[0] > 20
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
     process = started(tmp_path, "--train.num-iterations=1000000")
     try:
@@ -115,6 +118,7 @@ distributed.join_world("cpu")
 """
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_joins_is_named(tmp_path: Path) -> None:
     script = tmp_path / "leaves.py"
     script.write_text(LEAVES)

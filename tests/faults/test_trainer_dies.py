@@ -172,6 +172,7 @@ def test_an_error_in_the_users_code_ends_all(start: Any) -> None:
     assert said.rstrip().endswith("RuntimeError: a mistake in the user's code")
 
 
+@pytest.mark.slow
 def test_a_training_run_that_is_interrupted_saves_and_ends_all(tmp_path: Path) -> None:
     words = (
         "train gym-CartPole-v1 --vec.backend multiprocessing --vec.num-envs 8 --vec.num-workers 2 "
@@ -286,6 +287,7 @@ class Talkative(Faulty):
         return *rest, {"count": self.count} if self.count % 3 == 0 else {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("restart", [0, 1])
 def test_interrupts_at_any_moment_tear_nothing(restart: int) -> None:

@@ -127,6 +127,7 @@ def test_rows_are_gymnasiums_own_numbers() -> None:
     assert ends > 20  # a random game lasts some 20 steps
 
 
+@pytest.mark.slow
 def test_cartpole_of_gymnasium_learns() -> None:
     # rewards of 0.05 and short horizons: 6,144 steps took seeds 1 to 5 to between 188 and 278
     with pufferlib.make("gym-CartPole-v1", num_envs=8) as vecenv:

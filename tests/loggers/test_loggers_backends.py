@@ -220,6 +220,7 @@ assert first.url != second.url
 # ---- All at once ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_training_run_feeds_all_loggers_at_once(tmp_path: Path) -> None:
     for package in ("wandb", "neptune", "tensorboard"):
         pytest.importorskip(package)

@@ -100,7 +100,9 @@ class Twin:
         return np.array(observations, np.float32), np.array(masks)
 
 
-@pytest.mark.parametrize("opponent", ["scripted", "self", "random"])
+@pytest.mark.parametrize(
+    "opponent", [pytest.param("scripted", marks=pytest.mark.slow), "self", "random"]
+)
 @pytest.mark.parametrize("legal_only", [True, False])
 def test_every_row_equals_the_twins(opponent: str, legal_only: bool) -> None:
     num_envs, seed, rng = 4, 21, np.random.default_rng(1)

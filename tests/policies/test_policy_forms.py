@@ -210,6 +210,7 @@ def test_an_input_size_that_is_not_that_of_the_features_is_refused() -> None:
         LSTMWrapper(env, Parted(4, 2), input_size=64, hidden_size=32)
 
 
+@pytest.mark.slow
 def test_a_compiled_policy() -> None:
     policy = torch.compile(Body(4, 2), backend="eager")
 
@@ -236,6 +237,7 @@ def assert_all_equal(tensor: Tensor, number: float) -> None:
     assert (tensor == number).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 def test_several_choices_at_once(apart: bool) -> None:
     class Several(Body):
@@ -246,6 +248,7 @@ def test_several_choices_at_once(apart: bool) -> None:
     assert learnt(cues(MultiDiscrete([4, 3, 2])), Several(CUES, 9))
 
 
+@pytest.mark.slow
 def test_a_mean_and_one_deviation_for_all_states() -> None:
     class Gaussian(Body):
         def __init__(self) -> None:
@@ -288,6 +291,7 @@ class Squashed(Body):
         return TransformedDistribution(beta, [AffineTransform(-3.0, 8.0)]), value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["normal", "independent", "tanh", "tanh, cached", "squash", "beta"]
 )
@@ -376,6 +380,7 @@ for corner in range(CUES):
     IMAGES[corner, 5 * (corner // 2) :, 4 * (corner % 2) :, corner % 3] = 255
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("observation_space", "values"),
     [
@@ -527,6 +532,7 @@ def remembers(policy: nn.Module, **settings: Any) -> float:
     return best_of(vecenv, policy, 0.95, "perf", **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy_type", [Layers, Nested, TwoPart])
 def test_recurrent_policies_of_ones_own(policy_type: Any) -> None:
     assert remembers(policy_type(), learning_rate=2e-2) >= 0.95

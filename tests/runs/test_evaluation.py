@@ -112,6 +112,7 @@ def test_the_first_slots_play_the_remaining_episodes(episodes: int, lengths: lis
     assert scores["perf"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [1, 64, 512])
 def test_env_metrics_are_those_of_the_episodes_that_count(num_envs: int) -> None:
     # a step of cartpole earns 1 and its score is the number of steps: both are one number

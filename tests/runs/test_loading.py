@@ -87,6 +87,7 @@ def test_a_loaded_policy_predicts_what_its_trainer_does(recurrent: Any, tmp_path
         assert draws == {0, 1}
 
 
+@pytest.mark.slow
 def test_structured_observations_and_actions_come_back(tmp_path: Path) -> None:
     with pufferlib.emulate(Shapes, num_envs=4) as vecenv:
         trainer = trained(vecenv)

@@ -31,6 +31,7 @@ def load() -> ModuleType:
 env_template = load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", env_template.TEMPLATES, ids=lambda t: t.__name__)
 def test_a_template_is_valid_and_trains(template: Any) -> None:
     assert env_template.check(template) == []  # not even a warning
@@ -41,6 +42,7 @@ def test_the_table_of_the_script_names_every_template() -> None:
     assert table == [template.__name__ for template in env_template.TEMPLATES]
 
 
+@pytest.mark.slow
 def test_the_script_exits_with_0_on_success() -> None:
     ran = subprocess.run(
         [sys.executable, SCRIPT, "Reacher"], capture_output=True, text=True, check=False

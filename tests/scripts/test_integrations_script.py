@@ -49,6 +49,7 @@ def test_a_python_that_it_would_remove_may_not_run_it(
     assert "run it with .venv/bin/python" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_name_is_made_stepped_checked_and_trained(integrations_script: ModuleType) -> None:
     case = integrations_script.Case("gym-CartPole-v1", "gymnasium")
     outcome = integrations_script.run_case(Path(sys.executable), case)

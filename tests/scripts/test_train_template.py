@@ -65,6 +65,7 @@ def weights(run: str) -> dict[str, torch.Tensor]:
     return {name: part for name, part in saved.tensors.items() if name.startswith("policy/")}
 
 
+@pytest.mark.slow
 def test_the_script_trains_falls_back_to_the_cpu_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

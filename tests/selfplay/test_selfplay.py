@@ -179,6 +179,7 @@ def trained(recurrent: str, iterations: int) -> dict[str, float]:
     return log
 
 
+@pytest.mark.slow
 def test_a_policy_gets_stronger_than_its_past() -> None:
     log = trained("none", iterations=25)
     assert log["env/elo"] > START_RATING + 30

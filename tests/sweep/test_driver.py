@@ -159,6 +159,7 @@ def test_a_config_that_is_killed_twice_has_failed(tmp_path: Path) -> None:
     assert states(driver.study) == ["lost", "failed"]
 
 
+@pytest.mark.slow
 def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
     texts = {"train.learning_rate": "0.001, 0.0011, 0.0012, 0.0013, 0.1"}
     driver = make_driver(

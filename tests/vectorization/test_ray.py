@@ -26,6 +26,8 @@ from pufferlib.errors import EnvError, MissingExtraError, UsageError, WorkerErro
 from pufferlib.native import NativeCreator
 from pufferlib.vectorization import Ray, Serial, VectorEnv
 
+pytestmark = pytest.mark.slow  # a cluster takes long to start
+
 if TYPE_CHECKING:
     import ray
 

@@ -331,6 +331,8 @@ def spelled(rate: float | None) -> str:
     """Return steps per second as short text."""
     if rate is None:
         return "-"
+    if rate < 1e5:
+        return f"{rate / 1e3:.1f}k"
     return f"{rate / 1e6:.1f}M" if rate >= 1e7 else f"{rate / 1e6:.3f}M"
 
 

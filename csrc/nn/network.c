@@ -203,8 +203,9 @@ static PufCode check_spec(const PufNetworkSpec* spec) {
                : puf_fail(PUF_BAD_ARGUMENT, "invalid network: a size is out of range");
 }
 
-static const size_t obs_sizes[] = {
-    [PUF_OBS_U8] = 1, [PUF_OBS_F32] = 4, [PUF_OBS_F64] = 8, [PUF_OBS_I32] = 4, [PUF_OBS_I64] = 8};
+static const size_t obs_sizes[] = {[PUF_OBS_U8] = 1,  [PUF_OBS_I8] = 1,  [PUF_OBS_I16] = 2,
+                                   [PUF_OBS_I32] = 4, [PUF_OBS_I64] = 8, [PUF_OBS_F32] = 4,
+                                   [PUF_OBS_F64] = 8};
 
 PufNetwork* puf_network_create(const PufNetworkSpec* spec, const PufKernels* kernels) {
     if (check_spec(spec)) return NULL;
@@ -325,28 +326,20 @@ void puf_workspace_destroy(PufWorkspace* work) { free(work); }
 static double number_at(PufObsType type, const uint8_t* from, int32_t index) {
     const uint8_t* at = from + (size_t)index * obs_sizes[type];
     switch (type) {
-        case PUF_OBS_U8:
-            return *at;
-        case PUF_OBS_F32: {
-            float value;
-            memcpy(&value, at, sizeof value);
-            return (double)value;
-        }
-        case PUF_OBS_F64: {
-            double value;
-            memcpy(&value, at, sizeof value);
-            return value;
-        }
-        case PUF_OBS_I32: {
-            int32_t value;
-            memcpy(&value, at, sizeof value);
-            return value;
-        }
-        case PUF_OBS_I64: {
-            int64_t value;
-            memcpy(&value, at, sizeof value);
-            return (double)value;
-        }
+#define READ(code, Number)                \
+    case code: {                          \
+        Number value;                     \
+        memcpy(&value, at, sizeof value); \
+        return (double)value;             \
+    }
+        READ(PUF_OBS_U8, uint8_t)
+        READ(PUF_OBS_I8, int8_t)
+        READ(PUF_OBS_I16, int16_t)
+        READ(PUF_OBS_I32, int32_t)
+        READ(PUF_OBS_I64, int64_t)
+        READ(PUF_OBS_F32, float)
+        READ(PUF_OBS_F64, double)
+#undef READ
     }
     return 0;
 }

@@ -26,7 +26,15 @@ static inline void puf_copy(void* to, const void* from, size_t bytes) {
         for (size_t i = 0; i < bytes; i += 4) memcpy((uint8_t*)to + i, (const uint8_t*)from + i, 4);
 }
 
-typedef enum { PUF_OBS_U8, PUF_OBS_F32, PUF_OBS_F64, PUF_OBS_I32, PUF_OBS_I64 } PufObsType;
+typedef enum {
+    PUF_OBS_U8,
+    PUF_OBS_I8,
+    PUF_OBS_I16,
+    PUF_OBS_I32,
+    PUF_OBS_I64,
+    PUF_OBS_F32,
+    PUF_OBS_F64,
+} PufObsType;
 
 enum { PUF_MAX_LAYERS = 64, PUF_MAX_ACTION_PARTS = 64 };
 

@@ -38,10 +38,12 @@ void expect(const char* name, size_t got, size_t want) {
 
 PufObsType obs_type(const std::string& name) {
     if (name == "uint8" || name == "bool") return PUF_OBS_U8;
-    if (name == "float32") return PUF_OBS_F32;
-    if (name == "float64") return PUF_OBS_F64;
+    if (name == "int8") return PUF_OBS_I8;
+    if (name == "int16") return PUF_OBS_I16;
     if (name == "int32") return PUF_OBS_I32;
     if (name == "int64") return PUF_OBS_I64;
+    if (name == "float32") return PUF_OBS_F32;
+    if (name == "float64") return PUF_OBS_F64;
     throw std::invalid_argument("observations of dtype " + name + " are not supported");
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,14 @@ from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import GRU, LSTM, MinGRU
 from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
 
-_DTYPES = ("uint8", "bool", "float32", "float64", "int32", "int64")  # of observations
+_DTYPES = ("uint8", "bool", "int8", "int16", "int32", "int64", "float32", "float64")
 # Sizes that csrc/nn/network.c accepts: layers of a branch, their units, discrete or continuous
 # components of an action, and choices of all discrete ones.
 _MAX_LAYERS, _MAX_WIDTH, _MAX_PARTS, _MAX_LOGITS = 30, 2**16, 64, 2**16
 _ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh"}
+_VERSION, _REQUIRES_GRAD = attrgetter("_version"), attrgetter("requires_grad")
+_BACKWARD_HOOKS = attrgetter("_backward_hooks")
+_GRADIENT_HOOKS = attrgetter("_post_accumulate_grad_hooks")
 
 
 class Network(NamedTuple):
@@ -227,16 +230,20 @@ class Watch:
             and all(map(is_, owned, self._owned))
             and not any(self._hooks)
             and not any("forward" in own for own in self._attributes)
+            and not any(map(_BACKWARD_HOOKS, self._parameters))
+            and not any(map(_GRADIENT_HOOKS, self._parameters))
             and self._read() == self._state
         )
 
     def _read(self) -> list[object]:
         """Return what else must stay: where parameters are, and whether C may train them."""
-        state: list[object] = [buffer._version for buffer in self._buffers]
-        for p in self._parameters:
-            has_hooks = bool(p._backward_hooks or p._post_accumulate_grad_hooks)
-            state += [p.data_ptr(), p.is_contiguous(), p.requires_grad, has_hooks]
-        return state
+        parameters = self._parameters
+        return [
+            *map(_VERSION, self._buffers),
+            *map(Tensor.data_ptr, parameters),
+            *map(Tensor.is_contiguous, parameters),
+            *map(_REQUIRES_GRAD, parameters),
+        ]
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:

@@ -150,6 +150,10 @@ ENVS = {
         ),
         gymnasium.spaces.Discrete(3),
     ),
+    "bits": lambda: emulated(gymnasium.spaces.MultiBinary(9), gymnasium.spaces.Discrete(3)),
+    "int16": lambda: emulated(
+        box(3, low=-300, high=900, dtype=np.int16), gymnasium.spaces.Discrete(3)
+    ),
     "doubles": lambda: emulated(box(2, 3, dtype=np.float64), gymnasium.spaces.Discrete(2)),
     "masks of components": lambda: emulated(
         box(3), gymnasium.spaces.MultiDiscrete([2, 5, 3]), MaskedToy

@@ -133,7 +133,7 @@ def test_c_takes_the_largest_sizes(policy: dict[str, Any], action: Any) -> None:
 @pytest.mark.parametrize(
     ("observation", "reason"),
     [
-        (gymnasium.spaces.Box(0, 9, (3,), "int16"), "observations of int16"),
+        (gymnasium.spaces.Box(0, 9, (3,), "float16"), "observations of float16"),
         (gymnasium.spaces.Dict({"a": box(2), "b": box(3)}), "policy MultiInput"),
         (gymnasium.spaces.Box(0, 255, (36, 36, 3), "uint8"), "policy CNN"),
     ],
@@ -145,11 +145,11 @@ def test_other_observations_are_left_to_torch(observation: Any, reason: str) -> 
 
 
 def test_plain_lines_say_why_an_engine_was_not_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    env = emulated(gymnasium.spaces.Box(0, 9, (3,), "int16"), gymnasium.spaces.Discrete(2))
+    env = emulated(gymnasium.spaces.Box(0, 9, (3,), "float16"), gymnasium.spaces.Discrete(2))
     with env, PuffeRL(env, **{**SMALL, "dashboard": "auto"}) as run:
         go_on(run, 1)
         run.mean_and_log()
-    assert "engine torch (native: observations of int16)" in capsys.readouterr().out
+    assert "engine torch (native: observations of float16)" in capsys.readouterr().out
 
 
 # ---- Within a run --------------------------------------------------------------------------------

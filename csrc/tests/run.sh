@@ -148,7 +148,7 @@ for sanitizer in asan tsan; do
     running=0
     for name in "${chosen[@]}"; do
         # one write, so that lines of two tests do not mix
-        { lines=$(run_test $sanitizer "$name") && printf '%s\n' "$lines"; } &
+        { lines=$(run_test $sanitizer "$name"); printf '%s\n' "$lines"; } &
         running=$((running + 1))
         if [ $running -ge "$JOBS" ]; then
             wait -n

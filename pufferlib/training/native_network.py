@@ -16,6 +16,7 @@ from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import GRU, LSTM, MinGRU
 from pufferlib.policies.recurrent_wrapper import LSTMWrapper, RecurrentWrapper
 
+# Dtypes of observations.
 _DTYPES = ("uint8", "bool", "int8", "int16", "int32", "int64", "float32", "float64")
 # Sizes that csrc/nn/network.c accepts: layers of a branch, their units, discrete or continuous
 # components of an action, and choices of all discrete ones.

@@ -3,6 +3,7 @@
     python benchmarks/bars.py                         our own figures
     python benchmarks/bars.py --yardsticks DIR        and their ratio to the programs in DIR
     python benchmarks/bars.py --yardsticks DIR --rounds 5 --json bars.json
+    python benchmarks/bars.py --yardsticks DIR --only training    beside the fused program alone
 
 DIR holds cartpole_loop.c and fused_ppo.c. They are compiled with the flags in their first lines.
 Only the ratio of the best rounds counts: absolute figures vary with the machine. Training and the
@@ -223,16 +224,20 @@ def alternate(
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[Bar]:
-    """Measure simulation, then training; return a line for each bar."""
+    """Measure all parts, or the one that is asked for; return a line for each bar."""
+    names = PARTS if options.only is None else [options.only]
+    return [row for name in names for row in PARTS[name](options, folder)]
+
+
+def measure_simulation(options: argparse.Namespace, folder: Path) -> list[Bar]:
+    """Step envs alone, in turns with the plain loop."""
     sims = {f"sim {name}": partial(sim_rate, name, options.sim_seconds) for name in SIM_BARS}
     loop = None
     if options.yardsticks is not None:
         program = compile_yardstick(options.yardsticks / "cartpole_loop.c", folder)
         loop = partial(loop_rate, program, options.loop_seconds)
     pairs = alternate(options.rounds, sims, loop, "plain loop")
-    rows = [row(f"sim {name}", pairs[f"sim {name}"], bar) for name, bar in SIM_BARS.items()]
-    rows += measure_training(options, folder)
-    return [*rows, *measure_efficiency(options), measure_python_env(options)]
+    return [row(f"sim {name}", pairs[f"sim {name}"], bar) for name, bar in SIM_BARS.items()]
 
 
 def measure_training(options: argparse.Namespace, folder: Path) -> list[Bar]:
@@ -260,7 +265,7 @@ def measure_training(options: argparse.Namespace, folder: Path) -> list[Bar]:
     return rows
 
 
-def measure_efficiency(options: argparse.Namespace) -> list[Bar]:
+def measure_efficiency(options: argparse.Namespace, folder: Path) -> list[Bar]:
     """Train with the native engine; the yardstick is the rate of torch's matrix product."""
     rows = []
     for name, width, epochs, core, bar in EFFICIENCY_CASES:
@@ -276,14 +281,22 @@ def measure_efficiency(options: argparse.Namespace) -> list[Bar]:
     return rows
 
 
-def measure_python_env(options: argparse.Namespace) -> Bar:
+def measure_python_env(options: argparse.Namespace, folder: Path) -> list[Bar]:
     """Train on an env in Python with both engines, with the options of its family."""
     pairs = []
     for _ in range(options.rounds):
         engines = bench(PYTHON_ENV, "train", options.train_seconds, "--engine", "native,torch")
         pairs.append(Pair(*(float(result["sps"]) for result in engines)))
         say(f"{PYTHON_ENV:<24}{spelled(pairs[-1].ours)}  torch {spelled(pairs[-1].yardstick)}")
-    return row(PYTHON_ENV, pairs, PYTHON_ENV_BAR)
+    return [row(PYTHON_ENV, pairs, PYTHON_ENV_BAR)]
+
+
+PARTS: dict[str, Callable[[argparse.Namespace, Path], list[Bar]]] = {
+    "simulation": measure_simulation,
+    "training": measure_training,
+    "efficiency": measure_efficiency,
+    "python": measure_python_env,
+}
 
 
 def row(what: str, pairs: Sequence[Pair], bar: float) -> Bar:
@@ -345,6 +358,7 @@ def main() -> int:
     """Run the command line; exit code 1 means that a bar was missed."""
     parser = argparse.ArgumentParser(description="the speed bars beside their yardsticks")
     parser.add_argument("--yardsticks", type=Path, metavar="DIR", help="folder of the C programs")
+    parser.add_argument("--only", choices=PARTS, help="measure one part of the bars")
     parser.add_argument(
         "--rounds",
         type=int,

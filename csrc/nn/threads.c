@@ -1,7 +1,8 @@
 // threads.c - see threads.h.
 //
 // A barrier is a count of arrivals and a phase. A waiting thread spins on the phase briefly, since
-// phases are short, and then sleeps, so that the others get its core if there are too few.
+// phases are short, and then sleeps, so that the others get its core if there are too few. After a
+// wait that took so long that another thread must have lost its core, the next ones sleep sooner.
 #include "threads.h"
 
 #include <pthread.h>
@@ -16,6 +17,8 @@
 
 enum {
     SPIN_NS = 700000,  // before sleeping: longer than Python takes between two calls
+    SHORT_NS = 50000,  // the same while cores are scarce
+    SCARCE = 16,       // waits that sleep sooner after a long one
     CHECKS = 64,       // spins between two looks at the clock
 };
 
@@ -23,6 +26,7 @@ typedef struct {
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_uint phase;
     _Alignas(64) atomic_int num_sleeping;
+    atomic_int scarce;  // waits that are still to sleep sooner
 } Barrier;
 
 typedef struct {
@@ -57,7 +61,10 @@ static void meet(Barrier* barrier, int32_t count, bool is_idle) {
         if (atomic_load(&barrier->num_sleeping)) puf_wake(&barrier->phase, PUF_ANYONE);
         return;
     }
-    const int64_t end = puf_now_ns() + SPIN_NS;
+    const int64_t start = puf_now_ns();
+    const int scarce = atomic_load_explicit(&barrier->scarce, memory_order_relaxed);
+    if (scarce) atomic_store_explicit(&barrier->scarce, scarce - 1, memory_order_relaxed);
+    const int64_t end = start + (scarce ? SHORT_NS : SPIN_NS);
     do {
         for (int32_t i = 0; i < CHECKS; i++) {
             if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) return;
@@ -66,6 +73,8 @@ static void meet(Barrier* barrier, int32_t count, bool is_idle) {
         if (is_idle) sched_yield();  // an env in another process may need this core
     } while (puf_now_ns() < end);
     sleep_while(barrier, phase);
+    if (!is_idle && puf_now_ns() - start > SPIN_NS)
+        atomic_store_explicit(&barrier->scarce, SCARCE, memory_order_relaxed);
 }
 
 static void* work(void* argument) {

@@ -118,10 +118,10 @@ class Case(NamedTuple):
     def runs(self) -> tuple[PuffeRL, PuffeRL]:
         """Return a run of torch and a native one, with equal weights and rollouts."""
         kind = MaskedToy if self.has_masks and _is_maskable(self.action) else Toy
-        given = {**self.options, "n_epochs": 1, "minibatch_size": self.options["batch_size"]}
+        chosen = {**self.options, "n_epochs": 1, "minibatch_size": self.options["batch_size"]}
         if self.observation.dtype != np.float32:
-            given["norm_obs"] = False  # there is nothing to normalise
-        runs = pair(lambda: emulated(self.observation, self.action, kind), self.policy, **given)
+            chosen["norm_obs"] = False  # there is nothing to normalise
+        runs = pair(lambda: emulated(self.observation, self.action, kind), self.policy, **chosen)
         return let_agents_leave(runs) if self.agents_leave else runs
 
 

@@ -1,7 +1,7 @@
-"""A Ray cluster for tests: `python ray_cluster.py FOLDER NUM_CPUS`.
+"""A Ray cluster for tests: `python ray_cluster.py FOLDER NUM_CPUS RUN`.
 
-Writes its address to FOLDER/address and ends when no process that is named by a file in
-FOLDER/users is alive. All test processes of one run share it: a cluster takes long to start.
+Writes its address to FOLDER/address and ends when the process RUN has ended. All test processes of
+one run share it: a cluster takes long to start.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -37,7 +36,7 @@ def spare_a_grammar(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
 
 
-def main(folder: Path, num_cpus: int) -> None:
+def main(folder: Path, num_cpus: int, run: psutil.Process) -> None:
     from ray.cluster_utils import Cluster
 
     # a node gives up if it has to wait for long until these are chosen
@@ -60,8 +59,7 @@ def main(folder: Path, num_cpus: int) -> None:
     part.write_text(cluster.address)
     part.rename(folder / "address")
     try:
-        while any(psutil.pid_exists(int(user.name)) for user in (folder / "users").iterdir()):
-            time.sleep(0.2)
+        run.wait()
     finally:
         cluster.shutdown()
 
@@ -69,4 +67,4 @@ def main(folder: Path, num_cpus: int) -> None:
 if __name__ == "__main__":
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
     spare_a_grammar(Path(sys.argv[1]))
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), psutil.Process(int(sys.argv[3])))

@@ -36,21 +36,19 @@ START_SECONDS = 240  # a cluster takes 5 s, but may need several attempts on a b
 
 
 @pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of the cluster of this test run; the first to ask starts it, if need be."""
     global ray
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "rfc3987_syntax", None)  # see ray_cluster.py
         ray = pytest.importorskip("ray")  # here, since it takes long
     if "RAY_ADDRESS" in os.environ:
-        yield os.environ["RAY_ADDRESS"]
-        return
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # that of all test processes
+        return os.environ["RAY_ADDRESS"]
+    folder, run = tmp_path_factory.getbasetemp(), os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # what all test processes have in common
+        folder, run = folder.parent, os.getppid()
     folder /= "ray"
-    (folder / "users").mkdir(parents=True, exist_ok=True)
-    (folder / "users" / str(os.getpid())).touch()
+    folder.mkdir(exist_ok=True)
     started: subprocess.Popen[bytes] | None = None
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,11 +60,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                         Path(__file__).parents[1] / "rigs" / "ray_cluster.py",
                         folder,
                         str(NUM_CPUS),
+                        str(run),  # another test process may need it when this one is done
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,  # another test process may need it for longer
+                    start_new_session=True,
                 )
     deadline = time.monotonic() + START_SECONDS
     while not (folder / "address").exists():
@@ -74,8 +73,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert not has_failed, (folder / "log").read_text()
         assert time.monotonic() < deadline, (folder / "log").read_text()
         time.sleep(0.1)
-    yield (folder / "address").read_text()
-    (folder / "users" / str(os.getpid())).unlink()
+    return (folder / "address").read_text()
 
 
 @pytest.fixture(scope="module")

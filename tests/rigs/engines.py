@@ -119,8 +119,11 @@ def assert_trains_alike(runs: tuple[PuffeRL, PuffeRL], tolerance: float = 1e-5) 
     torch_run, native_run = runs
     assert (torch_run.engine.name, native_run.engine.name) == ("torch", "native")
     expected, got = torch_run.train(), native_run.train()
-    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "grad_norm"):
+    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "grad_norm"):
         assert got[name] == pytest.approx(expected[name], rel=2e-4, abs=2e-5), name
+    # A count: after the first update rounding decides about a step at the edge of the range.
+    one_step = 1 / torch_run.config.batch_size
+    assert got["clipfrac"] == pytest.approx(expected["clipfrac"], abs=one_step)
     assert got["updates"] == expected["updates"]
     pairs = zip(torch_run.policy.named_parameters(), native_run.policy.parameters(), strict=True)
     for (name, theirs), ours in pairs:

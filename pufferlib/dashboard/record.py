@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 TIME_DECAY = 0.8  # the time split is smoothed over about the last five iterations
@@ -50,7 +50,8 @@ class Record:
             if math.isfinite(seconds):
                 self.seconds[span] = TIME_DECAY * self.seconds.get(span, 0.0) + seconds
         for key, curve in self.curves.items():
-            curve.append(steps, self.number(key))
+            if key in log:
+                curve.append(steps, self.number(key))
 
     def number(self, key: str) -> float:
         """Return the latest value of `key`, NaN if it is missing or not a number."""
@@ -105,7 +106,7 @@ class History:
         self._capacity = capacity
         self._points: list[tuple[float, float]] = []
         self._stride = 1
-        self._pending: list[tuple[float, float]] = []
+        self._count, self._steps, self._values = 0, 0.0, 0.0  # samples since the last point, sums
 
     def append(self, step: float, value: float) -> None:
         """Add one sample."""
@@ -113,27 +114,27 @@ class History:
             return
         self.best = max(self.best, value)
         self.last = value
-        self._pending.append((step, value))
-        if len(self._pending) < self._stride:
+        self._count, self._steps, self._values = (
+            self._count + 1,
+            self._steps + step,
+            self._values + value,
+        )
+        if self._count < self._stride:
             return
-        self._points.append(_mean_point(self._pending))
-        self._pending.clear()
+        self._points.append((self._steps / self._count, self._values / self._count))
+        self._count, self._steps, self._values = 0, 0.0, 0.0
         if len(self._points) >= self._capacity:
             pairs = zip(self._points[::2], self._points[1::2], strict=False)
-            self._points = [_mean_point(pair) for pair in pairs]
+            self._points = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in pairs]
             self._stride *= 2
 
     def points(self) -> list[tuple[float, float]]:
         """Return (step, value) in the order of the samples, the newest included."""
-        return [*self._points, _mean_point(self._pending)] if self._pending else self._points[:]
+        last = [(self._steps / self._count, self._values / self._count)] if self._count else []
+        return [*self._points, *last]
 
     def __len__(self) -> int:
-        return len(self._points) + bool(self._pending)
-
-
-def _mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    n = len(points)
-    return sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+        return len(self._points) + bool(self._count)
 
 
 # ---- Numbers as short text -----------------------------------------------------------------------

@@ -369,6 +369,7 @@ mingru_forward, mingru_backward = _core.mingru_forward, _core.mingru_backward
 Flags = _core.Flags  # turns of workers in shared memory, see csrc/sync/flags.h
 EnvLoop = _core.EnvLoop  # steps Python envs, see csrc/python/env_loop.cpp
 AgentLoop = _core.AgentLoop  # steps a Python env of many agents
+DictWatch = _core.DictWatch  # notices when values of dicts are replaced, see csrc/python/dicts.cpp
 flags_bytes: Callable[[int], int] = _core.flags_bytes  # of workers
 
 # seed and index of an env -> its seed; env 0 gets the seed itself

@@ -8,6 +8,7 @@
 
 #include "puf_hot.h"
 #include "stage.h"
+#include "turn.h"
 
 enum {
     MAX_PARTS = 16,          // of a gradient: enough for as many threads
@@ -76,6 +77,7 @@ void puf_engine_destroy(PufEngine* engine) {
     free(engine->joined);
     free(engine->pieces);
     free(engine->squares);
+    puf_muon_destroy(engine->muon);
     puf_network_destroy(engine->network);
     free(engine);
 }
@@ -201,7 +203,9 @@ typedef struct {
     const PufBatch* batch;
     PufRollout* rollout;
     uint8_t* resets;
-    PufState state;  // of each slot
+    PufState state;          // of each slot
+    const PufObsNorm* norm;  // NULL: observations are as the envs give them
+    PufObsSums* sums;        // [blocks], of the norm
     uint64_t key, first_slot;
     int32_t num_units, blocks_per_unit;
     int32_t* taken;    // [threads]
@@ -239,18 +243,18 @@ static size_t staged_at(const Unit* unit, int32_t slot) {
 static void unload(const Unit* unit) {
     const PufStage* stage = unit->stage;
     const PufRollout* rollout = unit->job->rollout;
-    const int32_t steps = unit->t % stage->steps + 1;
+    const int32_t steps = unit->t % stage->steps + 1, slots = unit->last - unit->first;
+    const size_t stride = (size_t)stage->slots, horizon = (size_t)rollout->horizon;
     const size_t cell = cell_of(unit, unit->t + 1 - steps);
-    const PufCells cells = {unit->last - unit->first, steps, (size_t)rollout->horizon};
-    puf_spread_floats(stage, &cells, stage->logprobs, rollout->logprobs + cell);
-    puf_spread_floats(stage, &cells, stage->values, rollout->values + cell);
-    puf_spread_floats(stage, &cells, stage->rewards, rollout->rewards + cell);
+    puf_turn_words(steps, slots, stage->logprobs, stride, rollout->logprobs + cell, horizon);
+    puf_turn_words(steps, slots, stage->values, stride, rollout->values + cell, horizon);
+    puf_turn_words(steps, slots, stage->rewards, stride, rollout->rewards + cell, horizon);
     if (stages_choices(unit->job->engine->network))
-        puf_spread_words(stage, &cells, stage->choices, rollout->actions + cell);
-    puf_spread_bytes(stage, &cells, stage->masks, rollout->masks + cell);
-    puf_spread_bytes(stage, &cells, stage->resets, rollout->resets + cell);
-    puf_spread_bytes(stage, &cells, stage->terminals, rollout->terminals + cell);
-    puf_spread_bytes(stage, &cells, stage->truncations, rollout->truncations + cell);
+        puf_turn_words(steps, slots, stage->choices, stride, rollout->actions + cell, horizon);
+    puf_turn_bytes(steps, slots, stage->masks, stride, rollout->masks + cell, horizon);
+    puf_turn_bytes(steps, slots, stage->resets, stride, rollout->resets + cell, horizon);
+    puf_turn_bytes(steps, slots, stage->terminals, stride, rollout->terminals + cell, horizon);
+    puf_turn_bytes(steps, slots, stage->truncations, stride, rollout->truncations + cell, horizon);
 }
 
 static void note(atomic_bool* flag) { atomic_store_explicit(flag, true, memory_order_relaxed); }
@@ -266,9 +270,11 @@ static void store_before(const Unit* unit, int32_t first, int32_t rows) {
     const size_t cell = cell_of(unit, unit->t) + (size_t)(first - unit->first) * horizon;
     const uint8_t* seen = batch->observations + (size_t)first * batch->obs_stride;
     uint8_t* kept = job->rollout->observations + cell * bytes;
+    if (job->norm)
+        puf_obs_norm_apply(job->norm, rows, seen, batch->obs_stride, kept, horizon * bytes);
     for (int32_t row = 0; row < rows; row++, seen += batch->obs_stride, kept += horizon * bytes) {
-        puf_copy(kept, seen, bytes);
-        puf_network_read(net, work, row, seen);
+        if (!job->norm) puf_copy(kept, seen, bytes);
+        puf_network_read(net, work, row, job->norm ? kept : seen);
     }
     const size_t at = staged_at(unit, first);
     const uint8_t* present = batch->masks + first;
@@ -330,7 +336,12 @@ static void collect_tile(const Unit* unit, int32_t first, int32_t rows) {
     memcpy(unit->stage->logprobs + at, logprobs, (size_t)rows * sizeof(float));
     bool finite =
         net->kernels->all_finite(rows, values) && net->kernels->all_finite(rows, logprobs);
-    if (net->spec.obs_type == PUF_OBS_F32 || net->spec.obs_type == PUF_OBS_F64)
+    if (net->reads_as_is && !job->norm && job->batch->obs_stride == net->obs_bytes)
+        finite = finite && net->kernels->all_finite(
+                               rows * net->spec.obs_size,
+                               (const float*)(const void*)(job->batch->observations +
+                                                           (size_t)first * net->obs_bytes));
+    else if (net->spec.obs_type == PUF_OBS_F32 || net->spec.obs_type == PUF_OBS_F64)
         finite = finite && net->kernels->all_finite(rows * net->x_stride, work->x);
     if (!finite) note(&job->some_infinite);
 }
@@ -339,8 +350,14 @@ static void collect_tile(const Unit* unit, int32_t first, int32_t rows) {
 static void value_rows(const CollectJob* job, PufWorkspace* work, const uint8_t* from,
                        size_t stride, const int32_t* slots, int32_t count) {
     const PufNetwork* net = job->engine->network;
-    for (int32_t row = 0; row < count; row++)
-        puf_network_read(net, work, row, from + (size_t)slots[row] * stride);
+    for (int32_t row = 0; row < count; row++) {
+        const uint8_t* seen = from + (size_t)slots[row] * stride;
+        if (job->norm) {
+            puf_obs_norm_apply(job->norm, 1, seen, 0, work->seen, 0);
+            seen = work->seen;
+        }
+        puf_network_read(net, work, row, seen);
+    }
     forward_step(net, work, count, &job->state, slots, 0);
 }
 
@@ -419,7 +436,21 @@ static void unit_slots(const CollectJob* job, int32_t unit, int32_t* first, int3
     puf_vec_block_slots(job->vec, (end < num_blocks ? end : num_blocks) - 1, &unused, last);
 }
 
+// Adds what the policy is about to see to the sums of the norm. They are those of blocks, which do
+// not depend on the number of threads.
+static void add_observations(const CollectJob* job, int32_t first_block, int32_t last_block) {
+    const PufBatch* batch = job->batch;
+    for (int32_t block = first_block; block < last_block; block++) {
+        int32_t first, last;
+        puf_vec_block_slots(job->vec, block, &first, &last);
+        puf_obs_norm_add(job->norm, last - first,
+                         batch->observations + (size_t)first * batch->obs_stride, batch->obs_stride,
+                         batch->masks + first, &job->sums[block]);
+    }
+}
+
 static void collect_step(const Unit* unit, int32_t first_block, int32_t last_block) {
+    if (unit->job->norm) add_observations(unit->job, first_block, last_block);
     for (int32_t at = unit->first; at < unit->last; at += PUF_TILE)
         collect_tile(unit, at, unit->last - at < PUF_TILE ? unit->last - at : PUF_TILE);
     puf_vec_step_blocks(unit->job->vec, first_block, last_block);
@@ -456,8 +487,19 @@ static int32_t most_slots(const CollectJob* job) {
     return most;
 }
 
+// Sums of a norm, all 0, for `count` blocks: one allocation, to be freed. NULL without memory.
+static PufObsSums* sums_create(int32_t count, int32_t size) {
+    const size_t table = (size_t)count * sizeof(PufObsSums), row = (size_t)size * sizeof(double);
+    PufObsSums* sums = calloc(1, table + 2 * (size_t)count * row);
+    double* at = sums ? (double*)(void*)(sums + count) : NULL;
+    for (int32_t i = 0; sums && i < count; i++, at += 2 * size)
+        sums[i].sums = at, sums[i].squares = at + size;
+    return sums;
+}
+
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
-                           const PufState* state, uint64_t key, uint64_t first_slot) {
+                           const PufState* state, const PufObsNorm* norm, uint64_t key,
+                           uint64_t first_slot) {
     const PufBatch* batch = puf_vec_batch(vec);
     const PufNetwork* net = engine->network;
     const int32_t num_slots = batch->num_envs * batch->agents_per_env;
@@ -466,7 +508,10 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
     if (rollout->num_slots != num_slots || rollout->segments % num_slots ||
         batch->obs_bytes != net->obs_bytes ||
         batch->action_words != puf_network_action_words(net) ||
-        (has_masks && (!rollout->action_masks || batch->mask_width != puf_network_mask_width(net))))
+        (has_masks &&
+         (!rollout->action_masks || batch->mask_width != puf_network_mask_width(net))) ||
+        (norm && (norm->size != net->spec.obs_size ||
+                  net->spec.obs_type != (norm->is_double ? PUF_OBS_F64 : PUF_OBS_F32))))
         return puf_fail(PUF_BAD_ARGUMENT, "the rollout must fit the envs and the policy");
     const int32_t num_blocks = puf_vec_num_blocks(vec);
     const int32_t threads = puf_threads_count(engine->threads);
@@ -481,16 +526,20 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
                       .rollout = rollout,
                       .resets = resets,
                       .state = *state,
+                      .norm = norm,
                       .key = key,
                       .first_slot = first_slot,
                       .num_units = (num_blocks + blocks_per_unit - 1) / blocks_per_unit,
                       .blocks_per_unit = blocks_per_unit,
                       .taken = calloc((size_t)threads, sizeof(int32_t))};
     job.stages = puf_stages_create(threads, most_slots(&job));
-    const bool good = job.taken && job.stages;
+    job.sums = norm ? sums_create(num_blocks, norm->size) : NULL;
+    const bool good = job.taken && job.stages && (job.sums || !norm);
     if (good) puf_threads_run(engine->threads, collect_body, &job);
+    if (good && norm) puf_obs_norm_join(norm, num_blocks, job.sums);
     free(job.taken);
     free(job.stages);
+    free(job.sums);
     if (!good) return puf_fail(PUF_NO_MEMORY, "cannot allocate a rollout");
     rollout->all_present = !atomic_load(&job.some_absent);
     rollout->all_finite = !atomic_load(&job.some_infinite);

@@ -8,6 +8,8 @@
 #define PUF_NN_ENGINE_H
 
 #include "core.h"
+#include "muon.h"
+#include "obs_norm.h"
 #include "puffer.h"
 #include "threads.h"
 
@@ -45,6 +47,7 @@ typedef struct {
     int32_t num_pieces;  // of all parameters: what is joined and updated in one go
     PufPiece* pieces;
     double* squares;  // [num_pieces]
+    PufMuon* muon;    // of parameters that Muon steps; NULL until there are any
 } PufEngine;
 
 PufEngine* puf_engine_create(const PufNetworkSpec* spec, const PufKernels* kernels,
@@ -67,9 +70,11 @@ void puf_engine_act(PufEngine* engine, const PufAct* act);
 
 // Fills a rollout from envs of the C core; `resets` [num_slots] says where an episode begins, and
 // `state` [num_slots] is the recurrent state, both before and after. The random numbers of a slot
-// follow from (key, first_slot + slot, step).
+// follow from (key, first_slot + slot, step). With a `norm` the policy sees, and the rollout
+// stores, normalised observations; `norm` is NULL without one.
 PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, uint8_t* resets,
-                           const PufState* state, uint64_t key, uint64_t first_slot);
+                           const PufState* state, const PufObsNorm* norm, uint64_t key,
+                           uint64_t first_slot);
 
 // Rewards divided by the deviation of discounted returns, in place; see RewardNorm of
 // pufferlib.policies.normalisation.
@@ -112,10 +117,13 @@ typedef struct {
     bool norm_adv;
     float adv_floor;
     float max_grad_norm;  // below 0: none
-    bool step;            // let Adam use the gradients; else they are left in engine->joined
-    PufAdam adam;         // learning_rate, betas, eps
-    float* num_steps;     // of Adam so far, counted on
-    float* numbers;       // [num_minibatches, PUF_NUM_LOSSES + 1]: losses and the gradient's norm
+    // Let the optimizer use the gradients; else they are left in engine->joined. Muon steps
+    // parameters that have no mean of squares, Adam all others.
+    bool step;
+    PufAdam adam;  // learning_rate, betas, eps
+    float muon_momentum;
+    float* num_steps;  // of Adam so far, counted on
+    float* numbers;    // [num_minibatches, PUF_NUM_LOSSES + 1]: losses and the gradient's norm
 } PufPass;
 PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass);
 

@@ -22,11 +22,17 @@ enum {
     PUF_ALIGN = 16,  // floats; the widest vector of all instruction sets
 };
 
-// Where element (i, o) of w[in, out] lies in panels for vectors of `lanes` floats.
+// How many columns the panel of column o has, for vectors of `lanes` floats.
+static inline size_t puf_panel_width(int32_t lanes, int32_t out, int32_t o) {
+    const int32_t first = o / (2 * lanes) * 2 * lanes;
+    return (size_t)(out - first > lanes ? 2 * lanes : lanes);
+}
+
+// Where element (i, o) of w[in, out] lies in panels.
 static inline size_t puf_panel_at(int32_t lanes, int32_t in, int32_t out, int32_t i, int32_t o) {
     const int32_t first = o / (2 * lanes) * 2 * lanes;  // column of the panel
-    const int32_t width = out - first > lanes ? 2 * lanes : lanes;
-    return (size_t)first * (size_t)in + (size_t)i * (size_t)width + (size_t)(o - first);
+    return (size_t)first * (size_t)in + (size_t)i * puf_panel_width(lanes, out, o) +
+           (size_t)(o - first);
 }
 
 static inline int32_t puf_padded(int32_t width) { return (width + PUF_ALIGN - 1) & -PUF_ALIGN; }
@@ -67,6 +73,20 @@ typedef struct {
     float* y;         // [rows, y_stride]
     int32_t y_stride;
 } PufProduct;
+
+// grad[n, k] = a[rows, n]^T b[rows, k], or added to it unless `first`. Columns up to the padded k
+// are written.
+typedef struct {
+    int32_t rows, n, k;
+    const float* a;  // [rows, a_stride]
+    int32_t a_stride;
+    const float* b;  // [rows, b_stride]
+    int32_t b_stride;
+    float* grad;  // [n, grad_stride]
+    int32_t grad_stride;
+    float* sums;  // [padded k]: the sums of b's columns, in the same way; NULL: none
+    bool first;
+} PufOuter;
 
 enum { PUF_NUM_LOSSES = 6 };  // policy, value, entropy, approx_kl, old_approx_kl, clipfrac
 
@@ -138,10 +158,7 @@ typedef struct PufKernels {
     void (*dots)(int32_t rows, int32_t in, int32_t out, const float* x, int32_t x_stride,
                  const float* weights, const float* bias, float* y);
     void (*dots_back)(const PufDotsBack* back);
-    // grad[n, grad_stride] = a[rows, n]^T b[rows, k]; added to it unless `first`. Columns of grad
-    // up to the padded k are written.
-    void (*outer)(int32_t rows, int32_t n, int32_t k, const float* a, int32_t a_stride,
-                  const float* b, int32_t b_stride, float* grad, int32_t grad_stride, bool first);
+    void (*outer)(const PufOuter* outer);
     void (*column_sums)(int32_t rows, int32_t n, const float* a, int32_t a_stride, float* sums,
                         bool first);
 

@@ -11,6 +11,7 @@
 #define FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define MAX(a, b) ((vec)_mm512_max_ps((__m512)(a), (__m512)(b)))
 #define MIN(a, b) ((vec)_mm512_min_ps((__m512)(a), (__m512)(b)))
+#define SCALE(a, n) ((vec)_mm512_scalef_ps((__m512)(a), (__m512)(n)))  // a * 2^n
 #define SQRT(a) ((vec)_mm512_sqrt_ps((__m512)(a)))
 #define KERNELS_NAME "avx512"
 #define KERNELS puf_kernels_avx512

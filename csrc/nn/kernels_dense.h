@@ -208,6 +208,18 @@ static void dots(int32_t rows, int32_t in, int32_t out, const float* x, int32_t 
 // there are 32 of them.
 enum { BACK_OUTPUTS = BLOCK > 4 ? 3 : 2, BACK_WIDTH = BLOCK >= 12 ? 4 : 2 };
 
+// y where x is above 0, else 0. With 16 lanes a comparison of floats takes the place of a
+// multiply-add, one of integers does not: a number above 0 has no sign, nor has it when 1 is taken
+// from its bits.
+INLINE vec where_above_zero(vec x, vec y) {
+#if LANES == 16
+    const ivec bits = (ivec)x, is_not = (bits | (ivec)((uvec)bits - 1)) >> 31;
+    return (vec)(~is_not & (ivec)y);
+#else
+    return zero_unless(x > 0.0f, y);
+#endif
+}
+
 // `outputs` outputs from `output` on, `width` vectors of columns from `column` on. Slopes by x
 // begin with what is there if `add`, and go through `finish`.
 INLINE void dots_back_block(const int outputs, const int width, const PufFinish finish,
@@ -231,7 +243,7 @@ INLINE void dots_back_block(const int outputs, const int width, const PufFinish 
                 sum = FMA(of_output[o], weights[o][j], sum);
                 grads[o][j] = FMA(of_output[o], below, grads[o][j]);
             }
-            if (finish == PUF_RELU_SLOPE) sum = zero_unless(below > 0.0f, sum);
+            if (finish == PUF_RELU_SLOPE) sum = where_above_zero(below, sum);
             if (finish == PUF_TANH_SLOPE) sum = sum * (1.0f - below * below);
             store(x_slopes + LANES * j, sum);
         }
@@ -281,54 +293,6 @@ static void dots_back(const PufDotsBack* p) {
         dots_back_finished(PUF_PLAIN, p);
 }
 
-INLINE void outer_block(const int height, const int width, int32_t rows, const float* a,
-                        size_t a_stride, const float* b, size_t b_stride, float* grad,
-                        size_t grad_stride, bool first) {
-    vec sums[BLOCK][4];
-    if (first)
-        EACH sums[i][j] = (vec){0};
-    else
-        EACH sums[i][j] = load(grad + (size_t)i * grad_stride + LANES * j);
-    for (int32_t row = 0; row < rows; row++, a += a_stride, b += b_stride) {
-        vec columns[4];
-        UNROLL for (int j = 0; j < width; j++) columns[j] = load(b + LANES * j);
-        UNROLL for (int i = 0; i < height; i++) {
-            vec factor = SET(a[i]);
-            UNROLL for (int j = 0; j < width; j++) sums[i][j] = FMA(factor, columns[j], sums[i][j]);
-        }
-    }
-    EACH store(grad + (size_t)i * grad_stride + LANES * j, sums[i][j]);
-}
-
-INLINE void outer_panel(const int width, int32_t rows, int32_t n, const float* a, size_t a_stride,
-                        const float* b, size_t b_stride, float* grad, size_t grad_stride,
-                        bool first) {
-    int32_t i = 0;
-#define OUTER_BLOCKS(height)                                                                       \
-    for (; i + (height) <= n; i += (height))                                                       \
-    outer_block(height, width, rows, a + i, a_stride, b, b_stride, grad + (size_t)i * grad_stride, \
-                grad_stride, first)
-    if (width <= 2) OUTER_BLOCKS(BLOCK);
-    if (BLOCK > 4) OUTER_BLOCKS(4);
-    OUTER_BLOCKS(3);
-    OUTER_BLOCKS(2);
-    OUTER_BLOCKS(1);
-#undef OUTER_BLOCKS
-}
-
-static void outer(int32_t rows, int32_t n, int32_t k, const float* a, int32_t a_stride,
-                  const float* b, int32_t b_stride, float* grad, int32_t grad_stride, bool first) {
-    int32_t column = 0;
-#define OUTER_PANEL(width)                                                                        \
-    outer_panel(width, rows, n, a, (size_t)a_stride, b + column, (size_t)b_stride, grad + column, \
-                (size_t)grad_stride, first)
-    // few rows of sums: more columns at once, because one addition waits for the one before
-    for (; n < 4 && k - column > 3 * LANES; column += 4 * LANES) OUTER_PANEL(4);
-    for (; k - column > LANES; column += 2 * LANES) OUTER_PANEL(2);
-    if (column < k) OUTER_PANEL(1);
-#undef OUTER_PANEL
-}
-
 // Sums of `width` vectors of columns, over `ways` rows at once, because one addition waits for the
 // one before.
 INLINE void sum_columns(const int width, const int ways, int32_t rows, const float* from,
@@ -353,4 +317,65 @@ static void column_sums(int32_t rows, int32_t n, const float* a, int32_t a_strid
         sum_columns(4, 2, rows, a + column, (size_t)a_stride, sums + column, first);
     for (; column < n; column += LANES)
         sum_columns(1, 8, rows, a + column, (size_t)a_stride, sums + column, first);
+}
+
+// `height` rows of the product from row `top` on, `width` vectors of columns from `column` on. With
+// the sums of these columns of b if `adds`: b is read anyway, and additions cost less than a second
+// look at it.
+INLINE void outer_block(const int height, const int width, const bool adds, const PufOuter* p,
+                        int32_t top, int32_t column) {
+    const size_t a_stride = (size_t)p->a_stride, b_stride = (size_t)p->b_stride;
+    const size_t grad_stride = (size_t)p->grad_stride;
+    const float *a = p->a + top, *b = p->b + column;
+    float* grad = p->grad + (size_t)top * grad_stride + (size_t)column;
+    vec sums[BLOCK][4], totals[4];
+    if (p->first)
+        EACH sums[i][j] = (vec){0};
+    else
+        EACH sums[i][j] = load(grad + (size_t)i * grad_stride + LANES * j);
+    UNROLL for (int j = 0; j < width; j++) totals[j] =
+        p->first || !adds ? (vec){0} : load(p->sums + column + LANES * j);
+    for (int32_t row = 0; row < p->rows; row++, a += a_stride, b += b_stride) {
+        vec columns[4];
+        UNROLL for (int j = 0; j < width; j++) columns[j] = load(b + LANES * j);
+        UNROLL for (int i = 0; i < height; i++) {
+            vec factor = SET(a[i]);
+            UNROLL for (int j = 0; j < width; j++) sums[i][j] = FMA(factor, columns[j], sums[i][j]);
+        }
+        UNROLL for (int j = 0; j < width && adds; j++) totals[j] += columns[j];
+    }
+    EACH store(grad + (size_t)i * grad_stride + LANES * j, sums[i][j]);
+    UNROLL for (int j = 0; j < width && adds; j++) store(p->sums + column + LANES * j, totals[j]);
+}
+
+INLINE void outer_panel(const int width, const PufOuter* p, int32_t column) {
+    int32_t i = 0;
+    bool adds = p->sums != NULL;  // a block of few rows, whose registers leave room, does so
+#define OUTER_BLOCKS(height)                                 \
+    do {                                                     \
+        if ((height) <= 4 && adds && i + (height) <= p->n) { \
+            outer_block(height, width, true, p, i, column);  \
+            i += (height), adds = false;                     \
+        }                                                    \
+        for (; i + (height) <= p->n; i += (height))          \
+            outer_block(height, width, false, p, i, column); \
+    } while (0)
+    if (width <= 2) OUTER_BLOCKS(BLOCK);
+    if (BLOCK > 4) OUTER_BLOCKS(4);
+    OUTER_BLOCKS(3);
+    OUTER_BLOCKS(2);
+    OUTER_BLOCKS(1);
+#undef OUTER_BLOCKS
+    if (adds)
+        sum_columns(width, 8 / width, p->rows, p->b + column, (size_t)p->b_stride, p->sums + column,
+                    p->first);
+}
+
+static void outer(const PufOuter* given) {
+    const PufOuter own = *given, *p = &own;  // no store changes it
+    int32_t column = 0;
+    // few rows of sums: more columns at once, because one addition waits for the one before
+    for (; p->n < 4 && p->k - column > 3 * LANES; column += 4 * LANES) outer_panel(4, p, column);
+    for (; p->k - column > LANES; column += 2 * LANES) outer_panel(2, p, column);
+    if (column < p->k) outer_panel(1, p, column);
 }

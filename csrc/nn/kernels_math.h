@@ -5,6 +5,7 @@
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
+typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
 typedef float loose_vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t loose_ivec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
@@ -89,7 +90,11 @@ INLINE vec sum_each(const vec* x) {
 }
 
 INLINE vec exp_of(vec x) {
+#ifdef SCALE
+    vec y = min_of(SET(89.0f), max_of(SET(-105.0f), x));  // nan stays nan
+#else
     vec y = min_of(max_of(x, SET(-87.3f)), SET(88.72283f));
+#endif
     vec n = FMA(y, SET(1.44269504f), SET(12582912.0f)) - 12582912.0f;  // rounded
     vec r = FMA(n, SET(-0.693359375f), y);
     r = FMA(n, SET(2.12194440e-4f), r);
@@ -100,11 +105,15 @@ INLINE vec exp_of(vec x) {
     p = FMA(p, r, SET(1.6666665459e-1f));
     p = FMA(p, r, SET(5.0000001201e-1f));
     p = FMA(p, r * r, r) + 1.0f;
+#ifdef SCALE
+    return SCALE(p, n);
+#else
     // 2^n in two factors: n may be 128
     ivec whole = __builtin_convertvector(n, ivec), half = whole >> 1;
     p = p * (vec)((half + 127) << 23) * (vec)((whole - half + 127) << 23);
     p = pick(x > 88.72283f, SET(__builtin_inff()), zero_unless(~(x < -103.0f), p));
     return pick(x == x, p, x);
+#endif
 }
 
 // Of numbers above 0.

@@ -42,11 +42,12 @@ static PufLayer* add_layer(PufNetwork* net, int32_t in, int32_t out, PufFinish f
                         .gate_stride = out,
                         .finish = finish,
                         .needs_input_grad = needs_input_grad};
-    // the layout with less padding; the second one is transposed when gradients are joined
+    // The layout with less padding; by input where both are equal, because the gradient of the bias
+    // comes with that one. It is transposed when gradients are joined.
     const int64_t lanes = net->kernels->lanes;
     const int64_t straight = (in + lanes - 1) / lanes * lanes * out;
     const int64_t turned = (out + lanes - 1) / lanes * lanes * in;
-    layer->by_input = straight > turned + turned / 8;
+    layer->by_input = straight >= turned;
     return layer;
 }
 
@@ -272,6 +273,7 @@ static void place_workspace(const PufNetwork* net, PufWorkspace* work, Arena* ar
     const size_t tile = PUF_TILE, outputs = (size_t)net->num_outputs;
     const size_t choices = (size_t)net->head.num_discrete, reals = (size_t)net->head.num_continuous;
     work->x = carve_floats(arena, tile * (size_t)net->x_stride);
+    work->seen = carve(arena, net->obs_bytes);
     if (net->spec.offset)
         work->rows_of_table = carve(arena, tile * (size_t)net->spec.obs_size * sizeof(int32_t));
     for (int32_t i = 0; i < net->num_layers; i++) {
@@ -479,15 +481,19 @@ void puf_layer_backward(const PufNetwork* net, int32_t index, int32_t rows, cons
                         int32_t x_stride, const float* slopes, float* partial, bool first) {
     const PufLayer* layer = &net->layers[index];
     const PufKernels* kernels = net->kernels;
-    float* grad = partial + layer->grad_at;
-    if (layer->by_input)
-        kernels->outer(rows, layer->in, layer->out, x, x_stride, slopes, layer->out_stride, grad,
-                       layer->out_stride, first);
-    else
-        kernels->outer(rows, layer->out, layer->in, slopes, layer->out_stride, x, x_stride, grad,
-                       layer->in_stride, first);
-    kernels->column_sums(rows, layer->out, slopes, layer->out_stride, partial + layer->bias_at,
-                         first);
+    PufOuter outer = {.rows = rows, .grad = partial + layer->grad_at, .first = first};
+    float* bias = partial + layer->bias_at;
+    if (layer->by_input) {
+        outer.n = layer->in, outer.a = x, outer.a_stride = x_stride;
+        outer.k = layer->out, outer.b = slopes, outer.b_stride = layer->out_stride;
+        outer.sums = bias;
+    } else {
+        outer.n = layer->out, outer.a = slopes, outer.a_stride = layer->out_stride;
+        outer.k = layer->in, outer.b = x, outer.b_stride = x_stride;
+        kernels->column_sums(rows, layer->out, slopes, layer->out_stride, bias, first);
+    }
+    outer.grad_stride = puf_padded(outer.k);
+    kernels->outer(&outer);
 }
 
 static PufFinish slope_of(PufFinish finish) {

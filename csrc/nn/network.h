@@ -68,7 +68,7 @@ typedef enum { PUF_WEIGHT, PUF_BIAS, PUF_TABLE, PUF_LOG_STD } PufParamKind;
 typedef struct {
     PufParamKind kind;
     int32_t layer, first_row, rows, cols;
-    float *value, *mean, *square;  // memory of torch: the parameter and Adam's moments
+    float *value, *mean, *square;  // memory of torch: the parameter and Adam's moments, or Muon's
     size_t grad_at;                // in the joined gradient, which has torch's layout
 } PufParam;
 
@@ -123,6 +123,7 @@ typedef struct {
 typedef struct {
     int32_t capacity;               // rows; PUF_TILE without a core
     float* x;                       // [PUF_TILE, x_stride]
+    uint8_t* seen;                  // [obs_bytes]: one observation, normalised
     int32_t* rows_of_table;         // [PUF_TILE, obs_size], for categories
     float* hidden[PUF_MAX_LAYERS];  // what each layer gave, [PUF_TILE or capacity, out_stride]
     float* slopes[2];               // gradients on their way back, [PUF_TILE, widest]

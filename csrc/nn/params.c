@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "network.h"
+#include "turn.h"
 
 // Where a row of a weight or bias lies in its layer.
 static int32_t layer_row(const PufLayer* layer, const PufParam* param, int32_t row) {
@@ -17,27 +18,36 @@ static int32_t run_of(const PufLayer* layer, const PufParam* param, int32_t row,
     return last - row < left ? last - row : left;
 }
 
+// Writes columns [first, last) of the panels of w^T, side by side in its layer: rows of w.
+static void pack_columns(const PufNetwork* net, const PufLayer* layer, const float* w,
+                         int32_t first, int32_t last) {
+    const int32_t lanes = net->kernels->lanes, in = layer->in;
+    for (int32_t out = first, count; out < last; out += count) {
+        const int32_t end = out / (2 * lanes) * 2 * lanes + 2 * lanes;  // of the panel
+        count = (last < end ? last : end) - out;
+        const size_t width = puf_panel_width(lanes, layer->out, out);
+        puf_turn_words(count, in, w + (size_t)(out - first) * (size_t)in, (size_t)in,
+                       layer->panels + puf_panel_at(lanes, in, layer->out, 0, out), width);
+    }
+}
+
 static void pack_weight(const PufNetwork* net, const PufParam* param, int32_t first, int32_t last) {
     const PufLayer* layer = &net->layers[param->layer];
     const int32_t lanes = net->kernels->lanes, in = layer->in;
-    for (int32_t row = first; row < last; row++) {
+    for (int32_t row = first, count; row < last; row += count) {
+        count = run_of(layer, param, row, last);
         const float* w = param->value + (size_t)row * (size_t)in;
         const int32_t out = layer_row(layer, param, row);
-        if (layer->is_small) {
-            memcpy(layer->rows + (size_t)out * (size_t)layer->in_stride, w,
-                   (size_t)in * sizeof(float));
-        } else {
-            float* to = layer->panels + puf_panel_at(lanes, in, layer->out, 0, out);
-            const size_t step = in > 1 ? puf_panel_at(lanes, in, layer->out, 1, out) -
-                                             puf_panel_at(lanes, in, layer->out, 0, out)
-                                       : 0;
-            for (int32_t k = 0; k < in; k++, to += step) *to = w[k];
-        }
-        if (!layer->back) continue;
-        for (int32_t k = 0; k < in; k += 2 * lanes) {
-            const int32_t width = in - k < 2 * lanes ? in - k : 2 * lanes;
-            memcpy(layer->back + puf_panel_at(lanes, layer->out, in, out, k), w + k,
-                   (size_t)width * sizeof(float));
+        if (!layer->is_small) pack_columns(net, layer, w, out, out + count);
+        for (int32_t i = 0; i < count; i++, w += in) {
+            if (layer->is_small)
+                memcpy(layer->rows + (size_t)(out + i) * (size_t)layer->in_stride, w,
+                       (size_t)in * sizeof(float));
+            for (int32_t k = 0; k < in && layer->back; k += 2 * lanes) {
+                const int32_t width = in - k < 2 * lanes ? in - k : 2 * lanes;
+                memcpy(layer->back + puf_panel_at(lanes, layer->out, in, out + i, k), w + k,
+                       (size_t)width * sizeof(float));
+            }
         }
     }
 }
@@ -72,17 +82,21 @@ void puf_network_pack(PufNetwork* net) {
 
 static void join_turned(const PufNetwork* net, const PufParam* param, int32_t first, int32_t last,
                         int32_t num_partials, const float* partials, float* joined) {
-    enum { ROWS = 64 };
+    enum { ROWS = 64, COLS = 16 };
     const PufLayer* layer = &net->layers[param->layer];
-    const size_t cols = (size_t)param->cols;
-    float sums[ROWS];
+    const int32_t cols = param->cols;
+    float sums[COLS * ROWS];
     for (int32_t row = first, count; row < last; row += count) {
         count = run_of(layer, param, row, last - row < ROWS ? last : row + ROWS);
-        for (size_t col = 0; col < cols; col++) {
-            const float* from = partials + layer->grad_at + col * (size_t)layer->out_stride +
-                                (size_t)layer_row(layer, param, row);
-            net->kernels->sum_parts(count, num_partials, from, net->partial_floats, sums);
-            for (int32_t i = 0; i < count; i++) joined[(size_t)(row + i) * cols + col] = sums[i];
+        const float* from = partials + layer->grad_at + (size_t)layer_row(layer, param, row);
+        for (int32_t col = 0; col < cols; col += COLS) {
+            const int32_t width = cols - col < COLS ? cols - col : COLS;
+            for (int32_t i = 0; i < width; i++)
+                net->kernels->sum_parts(count, num_partials,
+                                        from + (size_t)(col + i) * (size_t)layer->out_stride,
+                                        net->partial_floats, sums + i * ROWS);
+            puf_turn_words(width, count, sums, ROWS,
+                           joined + (size_t)row * (size_t)cols + (size_t)col, (size_t)cols);
         }
     }
 }

@@ -4,6 +4,7 @@
 // tile is any PUF_TILE steps; with one it is some steps of a group of segments, and groups follow
 // one another.
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,11 @@
 #include "engine.h"
 #include "order.h"
 #include "returns.h"
+#include "sync/waiting.h"
 
 enum {
     MIN_TILES = 2,      // of a part
+    TILES_OF_TWO = 4,   // of a part whose last tile is an item of its own
     MIN_SEGMENTS = 16,  // of a part, for recurrent policies: a product of fewer rows is slow
     MAX_SEGMENTS = 32,  // that go through a core together: two steps fill a tile
     MAX_ROWS = 4096,    // of such segments
@@ -37,6 +40,9 @@ typedef struct {
     int64_t* drawn;        // the same, to be written, if the pass has keys
     Minibatch* minibatches;
     double (*losses)[PUF_NUM_LOSSES];  // [max_parts]
+    atomic_int*
+        begun;  // [max_parts]: 1 + the last minibatch whose part is there, up to its last tile
+    bool uses_muon;
     size_t num_threads;
     int32_t* taken;  // [phases, num_threads], see puf_threads_claim
 } PassJob;
@@ -98,7 +104,7 @@ static PufSums next_sums(const PassJob* job, int64_t* unit, int64_t end, float o
     for (; count < PUF_TILE && *unit < end; count++, (*unit)++) {
         const size_t cell = first_cell(job, *unit);
         advantages[count] = pass->advantages[cell];
-        masks[count] = rollout->masks[cell];
+        if (!rollout->all_present) masks[count] = rollout->masks[cell];
     }
     return puf_sums(count, advantages, rollout->all_present ? NULL : masks, origin);
 }
@@ -154,7 +160,10 @@ static void read_tile(const PassJob* job, PufWorkspace* work, const Tile* tile) 
     const size_t bytes = net->obs_bytes, stride = (size_t)net->x_stride;
     const int32_t rows = tile->rows;
     float* x = work->x;
-    for (int32_t row = 0; row < rows && net->reads_as_is; row++, x += stride)
+    const bool is_four = net->reads_as_is && bytes == 16;  // numbers, copied in one go
+    for (int32_t row = 0; row < rows && is_four; row++)
+        memcpy(x + (size_t)row * stride, observations + tile->cells[row] * 16, 16);
+    for (int32_t row = 0; row < rows && net->reads_as_is && !is_four; row++, x += stride)
         puf_copy(x, observations + tile->cells[row] * bytes, bytes);
     for (int32_t row = 0; row < rows && !net->reads_as_is; row++)
         puf_network_convert(net, work, row, observations + tile->cells[row] * bytes);
@@ -225,8 +234,14 @@ static void tile_of(const PassJob* job, const Minibatch* batch, int64_t first, i
     const int32_t rows = left < PUF_TILE ? (int32_t)left : PUF_TILE;
     const int64_t* order = job->order;
     const float* weights = job->pass->weights;
-    int64_t unit = first + from / length, step = from % length;
     tile->rows = rows;
+    if (length == 1 && order && !weights) {  // the most frequent case, in vectors
+        for (int32_t row = 0; row < rows; row++)
+            tile->cells[row] = (size_t)order[first + from + row];
+        for (int32_t row = 0; row < PUF_TILE; row++) tile->weights[row] = 1.0f;
+        return;
+    }
+    int64_t unit = first + from / length, step = from % length;
     for (int32_t row = 0; row < rows; row++) {
         tile->cells[row] = (size_t)((order ? order[unit] : unit) * length + step);
         tile->weights[row] = weights ? weights[unit] : 1.0f;
@@ -264,17 +279,18 @@ typedef struct {
     double* losses;
 } Sums;
 
-// Tiles of one part of a minibatch, forwards and backwards.
+// Tiles of one part of a minibatch, forwards and backwards: all but the last one, or that one.
 static void differentiate_tiles(const PassJob* job, PufWorkspace* work, int32_t index, int32_t part,
-                                Sums* sums) {
+                                bool is_last, Sums* sums) {
     const PufNetwork* net = job->engine->network;
     const Minibatch* batch = &job->minibatches[index];
     const int64_t tiles = (batch->steps + PUF_TILE - 1) / PUF_TILE;
-    const int64_t first = tiles * part / batch->parts, last = tiles * (part + 1) / batch->parts;
+    const int64_t first = tiles * part / batch->parts, end = tiles * (part + 1) / batch->parts;
+    const int64_t middle = end - first < TILES_OF_TWO ? end : end - 1;
     const int64_t begin = begin_of(job->pass, index);
     Tile tile;
-    tile_of(job, batch, begin, first * PUF_TILE, &tile);
-    for (int64_t i = first; i < last; i++) {
+    tile_of(job, batch, begin, (is_last ? middle : first) * PUF_TILE, &tile);
+    for (int64_t i = is_last ? middle : first; i < (is_last ? end : middle); i++) {
         gather(job, work, batch, &tile);
         const int32_t rows = tile.rows;
         tile_of(job, batch, begin, (i + 1) * PUF_TILE, &tile);
@@ -385,20 +401,24 @@ static PufCode reserve(PufEngine* engine, int32_t horizon) {
 
 // ---- Passes -------------------------------------------------------------------------------------
 
-static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index, int32_t part) {
+// Adds up the gradient of a part, without its last tile or with it alone.
+static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index, int32_t part,
+                          bool is_last) {
     const PufNetwork* net = job->engine->network;
     Sums sums = {.options = job->pass->loss,
                  .partial = job->engine->partials + (size_t)part * net->partial_floats,
                  .losses = job->losses[part]};
     sums.options.share = job->minibatches[index].share;
-    memset(sums.losses, 0, sizeof job->losses[part]);
-    memset(sums.partial + net->log_std_at, 0, (size_t)net->head.num_continuous * sizeof(float));
-    if (!job->minibatches[index].steps)  // another process has all of them
-        memset(sums.partial, 0, net->partial_floats * sizeof(float));
-    if (net->spec.core)
+    if (!is_last) {
+        memset(sums.losses, 0, sizeof job->losses[part]);
+        memset(sums.partial + net->log_std_at, 0, (size_t)net->head.num_continuous * sizeof(float));
+        if (!job->minibatches[index].steps)  // another process has all of them
+            memset(sums.partial, 0, net->partial_floats * sizeof(float));
+    }
+    if (!net->spec.core)
+        differentiate_tiles(job, work, index, part, is_last, &sums);
+    else if (!is_last)
         differentiate_segments(job, work, index, part, &sums);
-    else
-        differentiate_tiles(job, work, index, part, &sums);
 }
 
 // The next item of a phase that has `count` of them; -1 when none is left.
@@ -408,14 +428,45 @@ static int32_t claim(const PassJob* job, int32_t worker, int32_t phase, int32_t 
     return puf_threads_claim(threads, taken, worker, count);
 }
 
+// Differentiates parts until none is left: all of them up to their last tile, and then the last
+// tiles. So a thread that is ahead of the others always finds something small to do for them.
+static void differentiate_parts(const PassJob* job, int32_t worker, int32_t phase, int32_t index) {
+    PufWorkspace* work = job->engine->works[worker];
+    const int32_t parts = job->minibatches[index].parts;
+    int32_t part;
+    while ((part = claim(job, worker, phase, parts)) >= 0) {
+        differentiate(job, work, index, part, false);
+        atomic_store_explicit(&job->begun[part], index + 1, memory_order_release);
+    }
+    while ((part = claim(job, worker, phase + 1, parts)) >= 0) {
+        for (int spins = 0;
+             atomic_load_explicit(&job->begun[part], memory_order_acquire) != index + 1; spins++)
+            if (spins < 1000)
+                puf_pause();
+            else
+                sched_yield();  // the thread that is at this part may need this core
+        differentiate(job, work, index, part, true);
+    }
+}
+
 static void update_piece(const PassJob* job, const PufAdam* adam, const PufPiece* piece) {
     PufNetwork* net = job->engine->network;
     const PufParam* param = &net->params[piece->param];
+    if (puf_muon_steps(param)) return;
     const size_t at = (size_t)piece->first * (size_t)param->cols;
     net->kernels->adam((piece->last - piece->first) * param->cols, adam,
                        job->engine->joined + param->grad_at + at, param->value + at,
                        param->mean + at, param->square + at);
     puf_network_pack_rows(net, piece->param, piece->first, piece->last);
+}
+
+static void step_by_muon(const PassJob* job, int32_t worker, int32_t phase, const PufAdam* adam) {
+    PufEngine* engine = job->engine;
+    const PufMuonOptions options = {.learning_rate = adam->learning_rate,
+                                    .momentum = job->pass->muon_momentum,
+                                    .grad_scale = adam->grad_scale};
+    puf_muon_step(engine->muon, engine->network, engine->threads, worker,
+                  job->taken + (size_t)phase * job->num_threads, &options, engine->joined);
 }
 
 // Runs on all threads. Phases: measure all minibatches; then, for each minibatch, differentiate its
@@ -430,11 +481,9 @@ static void pass_body(void* context, int32_t worker) {
     puf_threads_meet(engine->threads);
     for (int32_t index = 0; index < pass->num_minibatches; index++) {
         const Minibatch* batch = &job->minibatches[index];
-        phase++;
-        while ((item = claim(job, worker, phase, batch->parts)) >= 0)
-            differentiate(job, engine->works[worker], index, item);
+        differentiate_parts(job, worker, phase + 1, index);
         puf_threads_meet(engine->threads);
-        phase++;
+        phase += 3;
         while ((item = claim(job, worker, phase, engine->num_pieces)) >= 0) {
             const PufPiece* piece = &engine->pieces[item];
             engine->squares[item] =
@@ -464,10 +513,23 @@ static void pass_body(void* context, int32_t worker) {
             adam.grad_scale = limit >= 0 && norm > limit ? limit / norm : 1.0f;
             while ((item = claim(job, worker, phase, engine->num_pieces)) >= 0)
                 update_piece(job, &adam, &engine->pieces[item]);
+            if (job->uses_muon) step_by_muon(job, worker, phase + 1, &adam);
         }
+        if (job->uses_muon) phase += PUF_MUON_PHASES;
         puf_threads_meet(engine->threads);
     }
     if (worker == 0 && pass->num_steps) *pass->num_steps = (float)num_steps;
+}
+
+// Prepares for the parameters that Muon steps, if there are any.
+static PufCode prepare_muon(PufEngine* engine, bool* uses_muon) {
+    const PufNetwork* net = engine->network;
+    *uses_muon = false;
+    for (int32_t i = 0; i < net->num_params; i++) *uses_muon |= puf_muon_steps(&net->params[i]);
+    if (!*uses_muon || (engine->muon && puf_muon_fits(engine->muon, net))) return PUF_OK;
+    puf_muon_destroy(engine->muon);
+    engine->muon = puf_muon_create(net);
+    return engine->muon ? PUF_OK : PUF_NO_MEMORY;
 }
 
 PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
@@ -476,19 +538,24 @@ PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
     if (reserve(engine, pass->rollout->horizon)) return PUF_NO_MEMORY;
     const size_t count = (size_t)pass->num_minibatches;
     PassJob job = {.engine = engine, .pass = pass, .order = pass->order};
+    if (pass->step && prepare_muon(engine, &job.uses_muon)) return PUF_NO_MEMORY;
     if (pass->keys) {
         const int64_t entries = begin_of(pass, pass->num_minibatches);
         job.order = job.drawn = malloc((size_t)entries * sizeof(int64_t));
     }
     job.minibatches = calloc(count, sizeof(Minibatch));
     job.losses = calloc((size_t)engine->max_parts, sizeof *job.losses);
+    job.begun = calloc((size_t)engine->max_parts, sizeof *job.begun);
     job.num_threads = (size_t)puf_threads_count(engine->threads);
-    job.taken = calloc((3 * count + 1) * job.num_threads, sizeof(int32_t));
-    const bool good = job.minibatches && job.losses && job.taken && (job.drawn || !pass->keys);
+    const size_t phases = 4 + (job.uses_muon ? PUF_MUON_PHASES : 0);  // of a minibatch
+    job.taken = calloc((phases * count + 1) * job.num_threads, sizeof(int32_t));
+    const bool good =
+        job.minibatches && job.losses && job.begun && job.taken && (job.drawn || !pass->keys);
     if (good) puf_threads_run(engine->threads, pass_body, &job);
     free(job.drawn);
     free(job.minibatches);
     free(job.losses);
+    free(job.begun);
     free(job.taken);
     return good ? PUF_OK
                 : puf_fail(PUF_NO_MEMORY, "cannot allocate a pass over %zu minibatches", count);

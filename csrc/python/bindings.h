@@ -6,6 +6,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -56,6 +57,7 @@ void bind_vec(nb::module_& module);
 void bind_env_loop(nb::module_& module);
 void bind_sync(nb::module_& module);
 void bind_nn(nb::module_& module);
+void bind_dicts(nb::module_& module);   // the class `DictWatch`
 void bind_engine(nb::module_& module);  // the class `Engine`
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "nn/order.h"
@@ -18,6 +19,8 @@ template <typename T>
 using MaybeArray = std::optional<Array<T>>;
 
 using States = std::vector<Array<float>>;
+// Offset and factor; count, mean and variance, which are written: see PufObsNorm.
+using ObsNorm = std::tuple<AnyArray, AnyArray, Array<double>, Array<double>, Array<double>>;
 
 template <typename T>
 T* data_of(MaybeArray<T>& array) {
@@ -117,10 +120,11 @@ class Engine {
     std::string kernels() const { return engine_->network->kernels->name; }
 
     // Parameters in the order of network.h, then Adam's moments of each, and its count of steps;
-    // the latter may be missing if `pass` never steps.
+    // the latter may be missing if `pass` never steps. What Muon steps has a momentum as its mean
+    // and no square.
     void bind_params(const std::vector<Array<float>>& values,
                      const std::vector<Array<float>>& means,
-                     const std::vector<Array<float>>& squares, MaybeArray<float> num_steps) {
+                     const std::vector<MaybeArray<float>>& squares, MaybeArray<float> num_steps) {
         PufNetwork* net = engine_->network;
         const size_t count = (size_t)net->num_params;
         expect("values", values.size(), count);
@@ -135,14 +139,14 @@ class Engine {
             expect("a parameter", values[i].size(), size);
             if (!means.empty()) {
                 expect("a mean", means[i].size(), size);
-                expect("a square", squares[i].size(), size);
+                if (squares[i]) expect("a square", squares[i]->size(), size);
             }
         }
         for (size_t i = 0; i < count; i++) {
             PufParam& param = net->params[i];
             param.value = values[i].data();
             param.mean = means.empty() ? nullptr : means[i].data();
-            param.square = squares.empty() ? nullptr : squares[i].data();
+            param.square = squares.empty() || !squares[i] ? nullptr : squares[i]->data();
         }
         params_ = values, means_ = means, squares_ = squares, num_steps_ = num_steps;
     }
@@ -212,18 +216,21 @@ class Engine {
     }
 
     // Fills the rollout from a vector of C envs; returns all_present and all_finite of PufRollout.
-    // `state` [slots, width] changes in place; `states` [segments, width] is written.
+    // `state` [slots, width] changes in place; `states` [segments, width] is written. `norm` is
+    // None where observations stay as they are.
     nb::tuple collect(nb::capsule vec, Array<uint8_t> resets, const States& state,
-                      const States& states, uint64_t key, uint64_t first_slot) {
+                      const States& states, std::optional<ObsNorm> norm, double limit, uint64_t key,
+                      uint64_t first_slot) {
         pack();
         need_rollout();
         expect("resets", resets.size(), (size_t)rollout_.num_slots);
         const PufState current = state_of(state, (size_t)rollout_.num_slots);
         rollout_.states = state_of(states, (size_t)rollout_.segments);
         PufVec* envs = (PufVec*)vec.data("PufVec");
+        const PufObsNorm seen = norm ? norm_of(*norm, limit) : PufObsNorm{};
         run([&] {
-            return puf_engine_collect(engine_, envs, &rollout_, resets.data(), &current, key,
-                                      first_slot);
+            return puf_engine_collect(engine_, envs, &rollout_, resets.data(), &current,
+                                      norm ? &seen : nullptr, key, first_slot);
         });
         return nb::make_tuple(rollout_.all_present, rollout_.all_finite);
     }
@@ -285,7 +292,7 @@ class Engine {
               MaybeArray<const double> moments, int32_t per_pass, int32_t updates, bool by_step,
               bool all_present, float clip_coef, float vf_coef, float ent_coef, float vf_clip_coef,
               bool norm_adv, float adv_floor, float max_grad_norm, bool step, float learning_rate,
-              float beta1, float beta2, float eps, Array<float> numbers) {
+              float beta1, float beta2, float eps, float muon_momentum, Array<float> numbers) {
         pack();
         need_rollout();
         const size_t cells = (size_t)rollout_.segments * (size_t)rollout_.horizon;
@@ -325,6 +332,7 @@ class Engine {
         pass.max_grad_norm = max_grad_norm;
         pass.step = step;
         pass.adam = {learning_rate, beta1, beta2, eps, 0, 0, 0};
+        pass.muon_momentum = muon_momentum;
         pass.num_steps = step ? num_steps_->data() : nullptr;
         pass.numbers = numbers.data();
         run([&] { return puf_engine_pass(engine_, &pass); });
@@ -370,6 +378,22 @@ class Engine {
         }
         return state;
     }
+    PufObsNorm norm_of(const ObsNorm& given, double limit) const {
+        const PufNetwork* net = engine_->network;
+        const auto& [offset, factor, count, mean, variance] = given;
+        const size_t size = (size_t)net->spec.obs_size;
+        const bool is_double = net->spec.obs_type == PUF_OBS_F64;
+        for (const AnyArray* part : {&offset, &factor}) {
+            if (part->dtype() != (is_double ? nb::dtype<double>() : nb::dtype<float>()))
+                throw std::invalid_argument("a norm must have the dtype of observations");
+            expect("a norm", part->size(), size);
+        }
+        expect("count", count.size(), 1);
+        expect("mean", mean.size(), size);
+        expect("variance", variance.size(), size);
+        return {(int32_t)size, is_double,    offset.data(), factor.data(),
+                limit,         count.data(), mean.data(),   variance.data()};
+    }
     void need_params() const {
         if (params_.empty()) throw std::invalid_argument("bind_params comes first");
     }
@@ -381,7 +405,8 @@ class Engine {
     PufRollout rollout_ = {};
     float *advantages_ = nullptr, *returns_ = nullptr;  // [segments, horizon], of `targets`
     PufRewardNorm norm_ = {};
-    std::vector<Array<float>> params_, means_, squares_;
+    std::vector<Array<float>> params_, means_;
+    std::vector<MaybeArray<float>> squares_;
     MaybeArray<float> num_steps_;
     nb::object kept_, kept_norm_;
 };
@@ -449,7 +474,7 @@ void bind_engine(nb::module_& module) {
         .def("bind_norm", &Engine::bind_norm, memory("running"), memory("count"), memory("mean"),
              memory("variance"))
         .def("collect", &Engine::collect, "vec"_a, memory("resets"), memory("state"),
-             memory("states"), "key"_a, "first_slot"_a)
+             memory("states"), memory("norm").none(), "limit"_a, "key"_a, "first_slot"_a)
         .def("act", &Engine::act, "observations"_a, "action_masks"_a.none(), "state"_a.none(),
              memory("next_state").none(), "key"_a, "first_slot"_a, "counter"_a,
              memory("actions").none(), memory("env_actions").none(), memory("logprobs").none(),
@@ -461,7 +486,7 @@ void bind_engine(nb::module_& module) {
              "weights"_a.none(), "moments"_a.none(), "per_pass"_a, "updates"_a, "by_step"_a,
              "all_present"_a, "clip_coef"_a, "vf_coef"_a, "ent_coef"_a, "vf_clip_coef"_a,
              "norm_adv"_a, "adv_floor"_a, "max_grad_norm"_a, "step"_a, "learning_rate"_a, "beta1"_a,
-             "beta2"_a, "eps"_a, memory("numbers"))
+             "beta2"_a, "eps"_a, "muon_momentum"_a, memory("numbers"))
         .def("gradient", &Engine::gradient, "index"_a, memory("out"))
         .def("logprobs", &Engine::logprobs, "states"_a, memory("out"));
 }

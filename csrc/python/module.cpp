@@ -23,4 +23,5 @@ NB_MODULE(_core, module) {
     bind_sync(module);
     bind_nn(module);
     bind_engine(module);
+    bind_dicts(module);
 }

@@ -8,7 +8,7 @@ policy is trained on the observations as the rollout stored them. A checkpoint k
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -104,6 +104,16 @@ class Moments(nn.Module):
         return total, middle, (squares / divisor).where(total > 0, var)
 
 
+class NormMemory(NamedTuple):
+    """What `ObservationNorm.memory` gives: two tensors to read, three to write."""
+
+    offset: Tensor
+    factor: Tensor
+    num_rows: Tensor
+    mean: Tensor
+    var: Tensor
+
+
 class ObservationNorm(nn.Module):
     """Shifts and scales the float Box leaves of observations, clipped to +-CLIP.
 
@@ -173,6 +183,17 @@ class ObservationNorm(nn.Module):
             noted.update(self._part(rows, leaf).reshape(-1, leaf.size), masks)
         if self._is_new:
             self._refresh()
+
+    def memory(self) -> NormMemory | None:
+        """Return the parts for code that normalises the rows of an iteration itself.
+
+        None where that is not possible: rows have leaves, or their factors still change with every
+        step. The code must set number, mean and variance of all rows before `learn`.
+        """
+        if self._is_new or self._layout.structured:
+            return None
+        [noted] = self._noted
+        return NormMemory(*self._factors[0], noted.count, noted.mean, noted.var)
 
     def learn(self) -> None:
         """Add the records of this iteration to the statistics."""

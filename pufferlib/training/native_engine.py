@@ -1,8 +1,9 @@
 """NativeEngine: rollouts and PPO updates in C on the CPU, for MLPs with or without a core.
 
 The engine in C (csrc/nn) reads and writes the memory of the torch tensors: parameters, moments of
-Adam, rollout. So the rest of a run, checkpoints and `predict` included, uses an ordinary module,
-and a run may change its engine between any two iterations. Results do not depend on threads.
+the optimizer, rollout. So the rest of a run, checkpoints and `predict` included, uses an ordinary
+module, and a run may change its engine between any two iterations. Results do not depend on
+threads.
 
     collect   C envs on threads: all in C; any other env: one call in C for each batch
     train     advantages, then one call in C for the passes over the rollout
@@ -11,8 +12,8 @@ and a run may change its engine between any two iterations. Results do not depen
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from operator import is_, itemgetter
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from pufferlib.policies.recurrent import RecurrentState, tensors_of
 from pufferlib.system import usable_cores
 from pufferlib.training.engine import LOSSES, NUMBERS, Parts, Schedule
 from pufferlib.training.native_network import Network, Watch, array_of, bytes_of, describe
-from pufferlib.training.optimizers import Adam
+from pufferlib.training.optimizers import Adam, Muon
 from pufferlib.training.ppo import Targets, explained_variance, mean_and_variance
 from pufferlib.training.rollout import Carry, Priority, Rollout, Share, draw, next_key, shares
 from pufferlib.training.torch_engine import ADVANTAGE_FLOOR, TorchEngine
@@ -49,9 +50,10 @@ class NativeEngine(TorchEngine):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         # processes exchange gradients between C's part of an update and the step
-        self._fuses_steps = type(self.optimizer) is Adam and parts.world.size == 1
+        self._fuses_steps = type(self.optimizer) in (Adam, Muon) and parts.world.size == 1
         self._advantage_floor = ADVANTAGE_FLOOR if parts.config.norm_reward else 1e-8
         self._sample_rng = parts.sample_rng
+        self._observation_norm = parts.observation_norm
         self._resets: tuple[Tensor, NDArray[np.uint8]] | None = None  # of the last carry
         self._network: Network | None = None  # the policy as C knows it
         self._has_warned = False
@@ -72,7 +74,8 @@ class NativeEngine(TorchEngine):
                 self._bind_rollout()
         self._network, self._network_parameters = network, network.parameters
         self._core.bind_params(list(map(array_of, network.parameters)), [], [], None)
-        self._moments: list[Tensor] = []  # of the optimizer, that C knows
+        # the optimizer's state whose moments C knows, and whether they are still there
+        self._moments: tuple[Mapping[Any, Any], Any] | None = None
         self._watch = Watch(self.policy, network)
 
     def _knows_policy(self) -> bool:
@@ -143,7 +146,10 @@ class NativeEngine(TorchEngine):
         self.rollout.all_finite = False
         if not self._knows_policy():
             return super().collect(env, carry)
-        if type(env) is not Threads or env.batches > 1 or self.actor.normalise is not None:
+        norm = self._observation_norm
+        memory = None if norm is None else norm.memory()
+        is_ready = norm is None or memory is not None
+        if type(env) is not Threads or env.batches > 1 or not is_ready:
             self._core.pack()
             with self._native_actor.acting():
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
@@ -157,6 +163,8 @@ class NativeEngine(TorchEngine):
                 resets=self._resets_in_c(carry.resets),
                 state=list(map(array_of, state)),
                 states=list(map(array_of, states)),
+                norm=None if memory is None else tuple(map(array_of, memory)),
+                limit=CLIP,
                 key=next_key(self._sample_rng),
                 first_slot=self.world.rank * env.num_agents,
             )
@@ -213,7 +221,8 @@ class NativeEngine(TorchEngine):
         Returns their NUMBERS. It is one pass if something must happen before the next one.
         """
         config, rollout = self.config, self.rollout
-        betas, eps = itemgetter("betas", "eps")(self.optimizer.param_groups[0])
+        group = self.optimizer.param_groups[0]  # the matrices of Muon, if there are any
+        betas, eps = itemgetter("betas", "eps")(group)
         given: dict[str, Any] = {
             "states": self._initial_states(),
             "by_step": shape.by_step,
@@ -230,6 +239,7 @@ class NativeEngine(TorchEngine):
             "beta1": betas[0],
             "beta2": betas[1],
             "eps": eps,
+            "muon_momentum": group.get("momentum") or 0.0,
         }
         source = (rollout, self._targets.advantages, shape, self._rng, self.world)
         priority = Priority(config.prio_alpha, now.prio_beta)
@@ -337,15 +347,17 @@ class NativeEngine(TorchEngine):
         """Pass the memory of the optimizer to C, if C makes the steps and it has other tensors."""
         if not self._fuses_steps:
             return
-        states = self.optimizer.state.values()
-        moments = [part for state in states for part in state.values()]
-        is_known = len(moments) == len(self._moments) and all(map(is_, moments, self._moments))
-        if moments and is_known:
+        state = self.optimizer.state
+        if self._moments is not None and state is self._moments[0] and self._moments[1].is_same():
             return
-        num_steps, *groups = self.optimizer.moments(self._network_parameters)
-        arrays = [list(map(array_of, group)) for group in (self._network_parameters, *groups)]
-        self._core.bind_params(*arrays, array_of(num_steps))
-        self._moments = [part for state in states for part in state.values()]
+        num_steps, means, squares = self.optimizer.moments(self._network_parameters)
+        self._core.bind_params(
+            list(map(array_of, self._network_parameters)),
+            list(map(array_of, means)),
+            [None if square is None else array_of(square) for square in squares],
+            array_of(num_steps),
+        )
+        self._moments = state, native.DictWatch([state, *state.values()], [], "")
 
 
 class _StateForm:

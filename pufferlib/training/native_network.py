@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pufferlib import native
 from pufferlib.models import MLP, CategoryEncoder, VectorEncoder
 from pufferlib.policies.observations import PolicySpaces
 from pufferlib.policies.recurrent import GRU, LSTM, MinGRU
@@ -215,22 +215,16 @@ class Watch:
 
     def __init__(self, policy: nn.Module, network: Network) -> None:
         modules = list(policy.modules())
-        owners = [(m._modules, m._parameters, m._buffers) for m in modules]
-        self._owners: list[dict[str, Any]] = [owned for group in owners for owned in group if owned]
-        self._owned = list(chain.from_iterable(map(dict.values, self._owners)))
-        self._hooks = [hooks for module in modules for hooks in _hooks_of(module)]
-        self._attributes = [vars(module) for module in modules]
+        owned = [part for m in modules for part in (m._modules, m._parameters, m._buffers)]
+        hooks = [hooks for module in modules for hooks in _hooks_of(module)]  # empty ones
+        self._dicts = native.DictWatch([*owned, *hooks], [vars(m) for m in modules], "forward")
         self._parameters, self._buffers = network.parameters, list(policy.buffers())
         self._state = self._read()
 
     def is_current(self) -> bool:
         """Return whether the policy is still as it was."""
-        owned = list(chain.from_iterable(map(dict.values, self._owners)))
         return (
-            len(owned) == len(self._owned)
-            and all(map(is_, owned, self._owned))
-            and not any(self._hooks)
-            and not any("forward" in own for own in self._attributes)
+            self._dicts.is_same()
             and not any(map(_BACKWARD_HOOKS, self._parameters))
             and not any(map(_GRADIENT_HOOKS, self._parameters))
             and self._read() == self._state

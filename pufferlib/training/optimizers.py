@@ -59,7 +59,7 @@ class Adam(torch.optim.Optimizer):
         scale: Tensor | None,
         veto: Tensor | None,
     ) -> None:
-        step, means, squares = self.moments(parameters, group)
+        step, means, squares = self._moments(parameters, group)
         step += 1 if veto is None else 1 - veto
         grads = [cast(Tensor, p.grad) for p in parameters]
         lr, (beta1, beta2), eps = group["lr"], group["betas"], group["eps"]
@@ -92,14 +92,19 @@ class Adam(torch.optim.Optimizer):
             spread = (square.to(wide) / (1 - beta2**step).clamp(min=1e-8)).sqrt() + eps
             p -= mean / spread * (lr * keep / (1 - beta1**step).clamp(min=1e-8))
 
-    def moments(
-        self, parameters: list[Tensor], group: dict[str, Any] | None = None
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    def moments(self, parameters: list[Tensor]) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
         """Return the count of updates, and mean and mean square of each parameter's gradients.
 
-        They are the optimizer's own memory, for code that makes the update itself.
+        They are the optimizer's own memory, for code that makes the update itself. A matrix of Muon
+        has its momentum, and no mean square.
         """
-        first = (group or self.param_groups[0])["params"][0]
+        step, means, squares = self._moments(parameters, self.param_groups[0])
+        return step, means, [*squares]
+
+    def _moments(
+        self, parameters: list[Tensor], group: dict[str, Any]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        first = group["params"][0]
         step = self.state[first].setdefault("step", torch.zeros((), device=first.device))
         means, squares = [], []
         for parameter in parameters:
@@ -154,15 +159,28 @@ class Muon(Adam):
             return
         keep = 1.0 if veto is None else 1 - veto
         for p in parameters:
-            state = self.state[p]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(p)
-            grad = _sound(cast(Tensor, p.grad), scale, veto)
-            buffer: Tensor = state["momentum_buffer"]
+            grad, buffer = _sound(cast(Tensor, p.grad), scale, veto), self._momentum(p)
             buffer += (grad - buffer) * ((1 - group["momentum"]) * keep)
             ahead = grad.lerp(buffer, group["momentum"])  # Nesterov's momentum
             direction = orthogonalised(ahead)
             p -= direction * (group["lr"] * 0.2 * math.sqrt(max(p.shape)) * keep)
+
+    def _momentum(self, matrix: Tensor) -> Tensor:
+        state = self.state[matrix]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        buffer: Tensor = state["momentum_buffer"]
+        return buffer
+
+    def moments(self, parameters: list[Tensor]) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+        [rest] = (group for group in self.param_groups if group["momentum"] is None)
+        own = set(map(id, rest["params"]))
+        step, means, squares = self._moments([p for p in parameters if id(p) in own], rest)
+        of_adam = zip(means, squares, strict=True)
+        pairs: list[tuple[Tensor, Tensor | None]] = [
+            next(of_adam) if id(p) in own else (self._momentum(p), None) for p in parameters
+        ]
+        return step, [mean for mean, _ in pairs], [square for _, square in pairs]
 
 
 def hidden_matrices(policy: nn.Module) -> list[nn.Parameter]:

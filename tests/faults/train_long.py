@@ -23,9 +23,9 @@ NUM_ENVS, HORIZON = 8, 8
 
 # Envs and policy in C, or one call in C for each step; with a recurrent state, or without.
 CASES = {
-    "mlp": {"recurrent": "none", "norm_obs": False},
-    "lstm": {"recurrent": "lstm", "norm_obs": False},
-    "stepwise": {"recurrent": "lstm", "norm_obs": True},
+    "mlp": {"recurrent": "none", "double_buffer": False},
+    "lstm": {"recurrent": "lstm", "double_buffer": False},
+    "stepwise": {"recurrent": "lstm", "double_buffer": True},
 }
 
 
@@ -33,7 +33,12 @@ def run(iterations: int, folder: Path, case: str, every: int = 0) -> tuple[Use, 
     """Return what is held after a tenth of the iterations, and after all; saves every hundred."""
     first: Use | None = None
     with (
-        pufferlib.make("cartpole", num_envs=NUM_ENVS, num_workers=1) as vecenv,
+        pufferlib.make(
+            "cartpole",
+            num_envs=NUM_ENVS,
+            num_workers=1,
+            vec={"double_buffer": CASES[case]["double_buffer"]},
+        ) as vecenv,
         pufferlib.PuffeRL(
             vecenv,
             make_policy(vecenv, hidden_size=16, recurrent=CASES[case]["recurrent"]),
@@ -42,7 +47,7 @@ def run(iterations: int, folder: Path, case: str, every: int = 0) -> tuple[Use, 
             num_steps=HORIZON,
             n_epochs=1,
             num_iterations=iterations,
-            norm_obs=CASES[case]["norm_obs"],
+            norm_obs=True,
             norm_reward=True,
             device="cpu",
             dashboard="off",

@@ -193,13 +193,13 @@ def go_on(run: PuffeRL, iterations: int) -> None:
         run.train()
 
 
-def assert_resumes(policy: dict[str, Any], saved_by: str, path: Path) -> None:
+def assert_resumes(policy: dict[str, Any], saved_by: str, path: Path, **options: Any) -> None:
     """Check that runs go on natively, bit for bit, from a checkpoint of the engine `saved_by`."""
 
     def run_of(engine: str) -> PuffeRL:
         env = pufferlib.make("cartpole", 32)
         torch.manual_seed(9)
-        return PuffeRL(env, make_policy(env, **policy), **SMALL, engine=engine)
+        return PuffeRL(env, make_policy(env, **policy), **SMALL, **options, engine=engine)
 
     saved = run_of(saved_by)
     go_on(saved, 3)

@@ -15,10 +15,13 @@ import pytest
 import torch
 from engines import MaskedToy, Toy, emulated, let_agents_leave, pair
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pufferlib.training import rollout
+from pufferlib.training.native_engine import NativeEngine
+from pufferlib.training.torch_engine import TorchEngine
 from pufferlib.training.trainer import PuffeRL
 
 pytestmark = pytest.mark.slow
@@ -94,6 +97,7 @@ options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "norm_reward": st.just(False),
         "norm_obs": st.just(True),
         "max_grad_norm": st.sampled_from([None, 0.01, 10.0]),
+        "optimizer": st.just("muon"),
         "num_steps": st.sampled_from([1, 2, 5, 8, 16]),
         "prio_alpha": st.sampled_from([0.5, 1.0]),
         "reward_scale": st.sampled_from([0.1, 5.0]),
@@ -151,6 +155,20 @@ def _trained(run: PuffeRL, trial: int) -> list[Tensor]:
     return [parameter.detach() for parameter in run.policy.parameters()]
 
 
+def _drawn(run: PuffeRL) -> Tensor:
+    """Return the units that the run will draw by their advantages."""
+    engine = run.engine
+    assert isinstance(engine, TorchEngine)
+    advantages = engine.targets(engine.rollout).advantages
+    if isinstance(engine, NativeEngine):
+        engine._set_targets()
+        torch.testing.assert_close(engine._targets.advantages, advantages, rtol=1e-5, atol=1e-5)
+        advantages = engine._targets.advantages
+    rng = torch.Generator().set_state(engine._rng.get_state())
+    priority = rollout.Priority(run.config.prio_alpha, 1.0)
+    return rollout.draw(engine.rollout, advantages, run.shape, rng, run.world, priority).units
+
+
 def _distance(some: list[Tensor], others: list[Tensor]) -> float:
     pairs = zip(some, others, strict=True)
     return max(float((a - b).abs().max() / a.abs().max()) for a, b in pairs)
@@ -170,6 +188,9 @@ def test_one_update_equals_that_of_torch(case: Case) -> None:
     for trial in range(TRIALS):
         runs = case.runs()
         assert [run.engine.name for run in runs] == ["torch", "native"]
+        # An advantage that differs by an ulp may move the border between two units across a random
+        # number: then the runs train on other units, and there is nothing to compare.
+        assume(torch.equal(*map(_drawn, runs)))
         theirs, ours = (_trained(run, trial) for run in runs)
         plain = theirs if plain is None else plain
         # A network may be so deep that an ulp moves torch's own weights further than the tolerance,

@@ -80,8 +80,7 @@ def test_resets_inside_of_segments_and_stretches_train_as_in_torch(
 @every_core
 @pytest.mark.parametrize("options", [name for name in OPTIONS if name != "steps"])
 def test_options_mean_the_same_as_in_torch(options: str, core: str) -> None:
-    tolerance = 1e-4 if options == "Muon" else 1e-5
-    assert_trains_alike(pair(ENVS["agents"], policy_of(core), **OPTIONS[options]), tolerance)
+    assert_trains_alike(pair(ENVS["agents"], policy_of(core), **OPTIONS[options]))
 
 
 @every_core

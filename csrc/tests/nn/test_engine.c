@@ -203,6 +203,43 @@ static float* trained(const PufKernels* kernels, int32_t threads, PufCoreKind co
     return params;
 }
 
+// Weights after two updates from minibatches so large that the last tile of a part is an item of
+// its own: steps drawn with replacement.
+static float* trained_by_large_minibatches(const PufKernels* kernels, int32_t threads,
+                                           size_t* count) {
+    enum { UNITS = 70 * PUF_TILE + 9 };
+    PufRng rng = {8};
+    static Data data;
+    static int64_t order[2 * UNITS];
+    fill(&data, &rng);
+    for (int i = 0; i < 2 * UNITS; i++) order[i] = puf_rand_int(&rng, STEPS);
+    PufEngine* engine = engine_of(kernels, threads, false, PUF_RELU, PUF_NO_CORE);
+    float* params = give_params(engine->network, 5);
+    PufRollout rollout = rollout_of(&data);
+    float numbers[2 * (PUF_NUM_LOSSES + 1)], num_steps = 0;
+    PufPass pass = pass_of(&data, &rollout, PUF_NO_CORE, 1, numbers);
+    pass.order = order;
+    pass.units = UNITS;
+    pass.num_minibatches = 2;
+    pass.step = true;
+    pass.num_steps = &num_steps;
+    CHECK(puf_engine_pass(engine, &pass) == PUF_OK);
+    *count = 3 * engine->network->grad_floats;
+    puf_engine_destroy(engine);
+    return params;
+}
+
+static void large_minibatches_do_not_depend_on_threads(const PufKernels* kernels) {
+    size_t count;
+    float* one = trained_by_large_minibatches(kernels, 1, &count);
+    for (int32_t threads = 2; threads <= 5; threads++) {
+        float* many = trained_by_large_minibatches(kernels, threads, &count);
+        CHECK(!memcmp(one, many, count * sizeof(float)));
+        free(many);
+    }
+    free(one);
+}
+
 static void results_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
     size_t count;
     float* one = trained(kernels, 1, core, true, &count);
@@ -311,11 +348,13 @@ static void rewards_are_divided_by_the_deviation_of_returns(const PufKernels* ke
     }
 }
 
-static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core) {
+static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCoreKind core,
+                                              bool normalised) {
     enum { ENVS = 37, T = 9, OBSERVED = 4, UNITS = 16 };
     static float first_hidden[ENVS * UNITS];
     static float first_observations[ENVS * T * OBSERVED];
     static int32_t first_actions[ENVS * T];
+    static double first_moments[1 + 2 * OBSERVED];
     for (int32_t threads = 1; threads <= 3; threads++) {
         static float observations[ENVS * T * OBSERVED], numbers[4][ENVS * T], bootstrap[ENVS];
         static int32_t actions[ENVS * T];
@@ -366,14 +405,28 @@ static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCore
                               .masks = flags[3],
                               .bootstrap = bootstrap,
                               .states = {{states[2], states[3]}}};
+        static const float offset[OBSERVED] = {0.01f, 0, -0.02f, 0}, factor[] = {9, 2, 30, 4};
+        double moments[1 + 2 * OBSERVED] = {0};
+        PufObsNorm norm = {.size = OBSERVED,
+                           .offset = offset,
+                           .factor = factor,
+                           .limit = 1.5,
+                           .count = moments,
+                           .mean = moments + 1,
+                           .variance = moments + 1 + OBSERVED};
+        const PufObsNorm* given = normalised ? &norm : NULL;
         for (int i = 0; i < 5; i++)
-            CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, 99, 0) == PUF_OK);
+            CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, given, 99, 0) ==
+                  PUF_OK);
         CHECK(rollout.all_present);
+        CHECK(moments[0] == (normalised ? ENVS * T : 0));
         if (threads == 1) {
             memcpy(first_observations, observations, sizeof observations);
             memcpy(first_actions, actions, sizeof actions);
             memcpy(first_hidden, states[0], sizeof first_hidden);
+            memcpy(first_moments, moments, sizeof moments);
         }
+        CHECK(!memcmp(first_moments, moments, sizeof moments));
         CHECK(!memcmp(first_observations, observations, sizeof observations));
         CHECK(!memcmp(first_actions, actions, sizeof actions));
         CHECK(!memcmp(first_hidden, states[0], sizeof first_hidden));
@@ -382,8 +435,12 @@ static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCore
             for (int j = 0; j < UNITS; j++) any |= states[0][i * UNITS + j] != 0.0f;
             CHECK(any == (core && !resets[i]));
         }
+        norm.size--;  // not that of the observations
+        CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, &norm, 99, 0) ==
+              PUF_BAD_ARGUMENT);
         rollout.num_slots = 36;
-        CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, 99, 0) == PUF_BAD_ARGUMENT);
+        CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, NULL, 99, 0) ==
+              PUF_BAD_ARGUMENT);
         free(memory);
         puf_engine_destroy(engine);
         puf_vec_destroy(vec);
@@ -464,10 +521,12 @@ int main(void) {
         targets_are_advantages_from_the_last_stretch_to_the_first(kernels);
         rewards_are_divided_by_the_deviation_of_returns(kernels);
         a_recurrent_policy_refuses_single_steps(kernels);
+        large_minibatches_do_not_depend_on_threads(kernels);
         for (PufCoreKind core = PUF_NO_CORE; core < PUF_NUM_CORES; core++) {
             gradients_are_those_of_finite_differences(kernels, false, core);
             results_do_not_depend_on_threads(kernels, core);
-            rollouts_do_not_depend_on_threads(kernels, core);
+            rollouts_do_not_depend_on_threads(kernels, core, false);
+            rollouts_do_not_depend_on_threads(kernels, core, true);
             actions_do_not_depend_on_threads(kernels, core);
         }
     }

@@ -1,5 +1,5 @@
-// Products of every set of kernels that this CPU runs, and of a wide one, beside a plain loop:
-// inner sizes around the limit of narrow ones, and widths that fill no vector.
+// Products of every set of kernels that this CPU runs, and of a wide one, beside plain loops: inner
+// sizes around the limit of narrow ones, and widths that fill no vector.
 #include <math.h>
 #include <string.h>
 
@@ -149,6 +149,46 @@ static void the_way_back_is_that_of_a_plain_loop(const PufKernels* kernels, int3
     }
 }
 
+// Products of columns, with the sums of those of b or without, on top of what is there or not.
+static void outer_products_are_those_of_a_plain_loop(const PufKernels* kernels, int32_t rows,
+                                                     int32_t n, int32_t k, PufRng* rng) {
+    static float a[PUF_TILE * X_STRIDE], b[PUF_TILE * STRIDE];
+    static float was[X_STRIDE * STRIDE], grad[X_STRIDE * STRIDE], sums[STRIDE];
+    fill(a, sizeof a / sizeof *a, rng);
+    memset(b, 0, sizeof b);
+    for (int32_t row = 0; row < rows; row++) fill(b + row * STRIDE, (size_t)k, rng);
+    fill(was, sizeof was / sizeof *was, rng);
+    for (int i = 0; i < 4; i++) {
+        const bool first = i % 2, has_sums = i / 2;
+        memcpy(grad, was, sizeof grad);
+        memcpy(sums, was, sizeof sums);
+        kernels->outer(&(PufOuter){.rows = rows,
+                                   .n = n,
+                                   .k = k,
+                                   .a = a,
+                                   .a_stride = X_STRIDE,
+                                   .b = b,
+                                   .b_stride = STRIDE,
+                                   .grad = grad,
+                                   .grad_stride = STRIDE,
+                                   .sums = has_sums ? sums : NULL,
+                                   .first = first});
+        for (int32_t j = 0; j < k; j++) {
+            double total = first ? 0 : (double)was[j];
+            for (int32_t row = 0; row < rows; row++) total += (double)b[row * STRIDE + j];
+            CHECK(has_sums ? fabs((double)sums[j] - total) < 1e-4 : sums[j] == was[j]);
+            for (int32_t i = 0; i < n; i++) {
+                double sum = first ? 0 : (double)was[i * STRIDE + j];
+                for (int32_t row = 0; row < rows; row++)
+                    sum += (double)a[row * X_STRIDE + i] * (double)b[row * STRIDE + j];
+                CHECK(fabs((double)grad[i * STRIDE + j] - sum) < 1e-3);
+            }
+        }
+        for (int32_t j = puf_padded(k); j < STRIDE; j++) CHECK(sums[j] == was[j]);
+        for (int32_t at = n * STRIDE; at < X_STRIDE * STRIDE; at++) CHECK(grad[at] == was[at]);
+    }
+}
+
 int main(void) {
     const char* names[] = {"avx512", "avx2", "neon", "portable"};
     const int32_t widths[] = {1, 5, 16, 17, 33, 48, 50, 64, 70};
@@ -160,6 +200,10 @@ int main(void) {
             for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
                 products_are_those_of_a_plain_loop(kernels, 1 + (in * 7) % PUF_TILE, in,
                                                    widths[width], &rng);
+        for (int32_t n = 1; n <= 30; n++)  // of several blocks, and of one alone
+            for (size_t width = 0; width < sizeof widths / sizeof *widths; width++)
+                outer_products_are_those_of_a_plain_loop(kernels, 1 + (n * 11) % PUF_TILE, n,
+                                                         widths[width], &rng);
         for (int32_t out = 1; out <= 8; out++)
             for (size_t width = 0; width < sizeof widths / sizeof *widths; width++) {
                 const int32_t rows = 1 + (out * 9 + 54) % PUF_TILE;

@@ -8,12 +8,14 @@
 
 #include "puf_hot.h"
 #include "stage.h"
+#include "sync/waiting.h"
 #include "turn.h"
 
 enum {
     MAX_PARTS = 16,          // of a gradient: enough for as many threads
     PIECE = 2048,            // floats
     MAX_PARTIALS = 1 << 23,  // floats of all partial gradients together
+    TIMED = 8,               // steps of a rollout: one of so many is timed
 };
 
 // ---- Building -----------------------------------------------------------------------------------
@@ -211,6 +213,7 @@ typedef struct {
     int32_t* taken;    // [threads]
     PufStage* stages;  // [threads]
     atomic_bool some_absent, some_infinite;
+    atomic_llong env_ns, all_ns;  // of the steps that are timed
 } CollectJob;
 
 // Some slots, step by step.
@@ -220,6 +223,7 @@ typedef struct {
     PufStage* stage;
     int32_t first, last;  // slots
     int32_t stretch, t;
+    int64_t env_ns, all_ns;  // of all units of a thread: see CollectJob
 } Unit;
 
 static bool stages_choices(const PufNetwork* net) {
@@ -449,12 +453,17 @@ static void add_observations(const CollectJob* job, int32_t first_block, int32_t
     }
 }
 
-static void collect_step(const Unit* unit, int32_t first_block, int32_t last_block) {
+static void collect_step(Unit* unit, int32_t first_block, int32_t last_block) {
+    const bool is_timed = unit->t % TIMED == 0;
+    const int64_t start = is_timed ? puf_now_ns() : 0;
     if (unit->job->norm) add_observations(unit->job, first_block, last_block);
     for (int32_t at = unit->first; at < unit->last; at += PUF_TILE)
         collect_tile(unit, at, unit->last - at < PUF_TILE ? unit->last - at : PUF_TILE);
+    const int64_t before = is_timed ? puf_now_ns() : 0;
     puf_vec_step_blocks(unit->job->vec, first_block, last_block);
+    if (is_timed) unit->env_ns += puf_now_ns() - before;
     store_after(unit);
+    if (is_timed) unit->all_ns += puf_now_ns() - start;
 }
 
 // A thread steps a few blocks of envs through the whole rollout.
@@ -476,6 +485,8 @@ static void collect_body(void* context, int32_t worker) {
             }
         bootstrap(job, unit.work, unit.first, unit.last);
     }
+    atomic_fetch_add(&job->env_ns, unit.env_ns);
+    atomic_fetch_add(&job->all_ns, unit.all_ns);
 }
 
 static int32_t most_slots(const CollectJob* job) {
@@ -543,5 +554,7 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
     if (!good) return puf_fail(PUF_NO_MEMORY, "cannot allocate a rollout");
     rollout->all_present = !atomic_load(&job.some_absent);
     rollout->all_finite = !atomic_load(&job.some_infinite);
+    const double timed = (double)atomic_load(&job.all_ns);
+    rollout->env_share = timed > 0 ? (double)atomic_load(&job.env_ns) / timed : 0;
     return PUF_OK;
 }

@@ -30,6 +30,7 @@ typedef struct {
     // Set by collect: masks are true everywhere; observations, rewards, values and
     // log-probabilities are finite everywhere.
     bool all_present, all_finite;
+    double env_share;  // set by collect: of its time, what the envs took
 } PufRollout;
 
 // Rows [first, last) of a parameter.

@@ -215,7 +215,7 @@ class Engine {
         kept_norm_ = nb::make_tuple(running, count, mean, variance);
     }
 
-    // Fills the rollout from a vector of C envs; returns all_present and all_finite of PufRollout.
+    // Fills the rollout from a vector of C envs; returns what PufRollout says that collect sets.
     // `state` [slots, width] changes in place; `states` [segments, width] is written. `norm` is
     // None where observations stay as they are.
     nb::tuple collect(nb::capsule vec, Array<uint8_t> resets, const States& state,
@@ -232,7 +232,7 @@ class Engine {
             return puf_engine_collect(engine_, envs, &rollout_, resets.data(), &current,
                                       norm ? &seen : nullptr, key, first_slot);
         });
-        return nb::make_tuple(rollout_.all_present, rollout_.all_finite);
+        return nb::make_tuple(rollout_.all_present, rollout_.all_finite, rollout_.env_share);
     }
 
     // One step of any slots; see PufAct. Without `actions`, values alone; without `state`, from 0.

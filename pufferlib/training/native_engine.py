@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,22 +154,24 @@ class NativeEngine(TorchEngine):
             self._core.pack()
             with self._native_actor.acting():
                 return self._collect(env, self._native_actor, self.rollout, carry, self._profiler)
-        self._profiler("env")  # no time of its own, but an entry in the log
-        with self._profiler("forward"):  # env and policy in one
-            rollout, form = self.rollout, self._state
-            state = form.parts(carry.state, env.num_agents, copy=True)
-            states = form.empty(rollout.num_stretches * rollout.num_slots)
-            rollout.all_present, rollout.all_finite = self._core.collect(
-                env.handle(),
-                resets=self._resets_in_c(carry.resets),
-                state=list(map(array_of, state)),
-                states=list(map(array_of, states)),
-                norm=None if memory is None else tuple(map(array_of, memory)),
-                limit=CLIP,
-                key=next_key(self._sample_rng),
-                first_slot=self.world.rank * env.num_agents,
-            )
-            rollout.states = form.stretches(states, rollout.num_stretches)
+        start = perf_counter()
+        rollout, form = self.rollout, self._state
+        state = form.parts(carry.state, env.num_agents, copy=True)
+        states = form.empty(rollout.num_stretches * rollout.num_slots)
+        rollout.all_present, rollout.all_finite, env_share = self._core.collect(
+            env.handle(),
+            resets=self._resets_in_c(carry.resets),
+            state=list(map(array_of, state)),
+            states=list(map(array_of, states)),
+            norm=None if memory is None else tuple(map(array_of, memory)),
+            limit=CLIP,
+            key=next_key(self._sample_rng),
+            first_slot=self.world.rank * env.num_agents,
+        )
+        rollout.states = form.stretches(states, rollout.num_stretches)
+        seconds = perf_counter() - start
+        self._profiler.add("env", env_share * seconds)
+        self._profiler.add("forward", (1 - env_share) * seconds)
         return Carry(carry.batches, form.joined(state), carry.resets)
 
     def _resets_in_c(self, resets: Tensor) -> NDArray[np.uint8]:

@@ -47,6 +47,10 @@ class Profiler:
     def __call__(self, name: str) -> Span:
         return self._spans[name]
 
+    def add(self, name: str, seconds: float) -> None:
+        """Add time that was measured elsewhere."""
+        self._spans[name].seconds += seconds
+
     def drain(self) -> dict[str, float]:
         """Seconds per span since the last drain, and start again from zero.
 

@@ -125,6 +125,26 @@ def test_rollouts_in_c_equal_rollouts_step_by_step() -> None:
     assert torch.equal(runs[0].state.carry.resets, runs[1].state.carry.resets)
 
 
+@pytest.mark.parametrize(
+    ("env_name", "hidden_size", "is_largest"),
+    [("tower", 8, "env"), ("cartpole", 512, "forward")],
+)
+def test_the_time_of_a_rollout_in_c_is_divided_between_envs_and_policy(
+    env_name: str, hidden_size: int, is_largest: str
+) -> None:
+    sizes = {"hidden_size": hidden_size, "num_layers": 2}
+    options = {"num_steps": 64, "batch_size": 4096}
+    with pufferlib.make(env_name, 64) as env, native_run(env, sizes, **options) as run:
+        for _ in range(3):
+            run.evaluate()
+            run.train()
+        log = run.mean_and_log()
+
+    env_seconds, forward_seconds = log["time/env"], log["time/forward"]
+    assert min(env_seconds, forward_seconds) > 0
+    assert (env_seconds > forward_seconds) == (is_largest == "env")
+
+
 @pytest.mark.parametrize("core", ["none", "gru"])
 @pytest.mark.parametrize(
     ("env_name", "params", "always"),

@@ -42,6 +42,16 @@ def test_spans_of_one_name_add_up(clock: Clock) -> None:
     assert profiler.drain() == {"env": 0.75, "update": 2.0}
 
 
+def test_time_measured_elsewhere_adds_to_a_span(clock: Clock) -> None:
+    profiler = Profiler()
+    with profiler("env"):
+        clock.now += 1
+    profiler.add("env", 0.5)
+    profiler.add("forward", 0.25)
+
+    assert profiler.drain() == {"env": 1.5, "forward": 0.25}
+
+
 def test_drain_starts_again_from_zero_and_keeps_the_names(clock: Clock) -> None:
     profiler = Profiler()
     with profiler("env"):

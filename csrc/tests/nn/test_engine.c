@@ -419,6 +419,7 @@ static void rollouts_do_not_depend_on_threads(const PufKernels* kernels, PufCore
             CHECK(puf_engine_collect(engine, vec, &rollout, resets, &state, given, 99, 0) ==
                   PUF_OK);
         CHECK(rollout.all_present);
+        CHECK(rollout.env_share > 0 && rollout.env_share < 1);
         CHECK(moments[0] == (normalised ? ENVS * T : 0));
         if (threads == 1) {
             memcpy(first_observations, observations, sizeof observations);

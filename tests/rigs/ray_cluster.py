@@ -1,12 +1,13 @@
 """A Ray cluster for tests: `python ray_cluster.py FOLDER NUM_CPUS RUN`.
 
-Writes its address to FOLDER/address and ends when the process RUN has ended. All test processes of
-one run share it: a cluster takes long to start.
+Writes its address to FOLDER/address and ends when the process RUN has ended, or at SIGTERM. All
+test processes of one run may share it: a cluster takes long to start.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -57,6 +58,7 @@ def main(folder: Path, num_cpus: int, run: psutil.Process) -> None:
                 raise
     part = folder / "address.part"
     part.write_text(cluster.address)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # not earlier: Ray sets one of its own
     part.rename(folder / "address")
     try:
         run.wait()

@@ -19,25 +19,20 @@ from pufferlib.sweep.executors import RayExecutor
 pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
 pytestmark = pytest.mark.slow
 
-FAKE = Path(__file__).resolve().parents[1] / "rigs" / "fake_trial.py"
-
-
-RIGS = FAKE.parent
+RIGS = Path(__file__).resolve().parents[1] / "rigs"
 START_SECONDS = 300
 
 
 @pytest.fixture
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayExecutor]:
-    """Trials on a cluster of this machine, which ends with this process."""
+    """Trials on a cluster of this machine, which ends with the test."""
     monkeypatch.setitem(sys.modules, "rfc3987_syntax", None)  # see ray_cluster.py
     pytest.importorskip("ray", reason="needs pufferlib[ray]")
     folder = tmp_path / "ray"
-    (folder / "users").mkdir(parents=True)
-    user = folder / "users" / str(os.getpid())
-    user.touch()
+    folder.mkdir()
     with (folder / "log").open("wb") as log:
         cluster = subprocess.Popen(
-            [sys.executable, str(RIGS / "ray_cluster.py"), str(folder), "2"],
+            [sys.executable, RIGS / "ray_cluster.py", folder, "2", str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -50,11 +45,11 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayExe
             time.sleep(0.05)
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
         monkeypatch.setenv("RAY_ADDRESS", (folder / "address").read_text())
-        made = RayExecutor((str(FAKE),))
+        made = RayExecutor((str(RIGS / "fake_trial.py"),))
         yield made
         made.close()
     finally:
-        user.unlink()
+        cluster.terminate()
         cluster.wait()
 
 

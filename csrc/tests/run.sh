@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds and runs the C tests under sanitizers.
 #
-#   csrc/tests/run.sh            every csrc/tests/*/test_*.c under ASan and UBSan; those of core/
-#                                and sync/ that use threads (IN_TSAN) under TSan too
+#   csrc/tests/run.sh            every csrc/tests/*/test_*.c under ASan and UBSan; those that use
+#                                threads (IN_TSAN) under TSan too
 #   csrc/tests/run.sh vec snake  only core/test_vec.c and envs/test_snake.c
 #   csrc/tests/run.sh sync       only the tests in csrc/tests/sync/
 #

@@ -149,11 +149,15 @@ static void store_state(const PufNetwork* net, const PufWorkspace* work, int32_t
 typedef struct {
     PufEngine* engine;
     const PufAct* act;
-    atomic_int next;
+    int32_t tiles;
 } ActJob;
 
-static void act_tile(const PufNetwork* net, PufWorkspace* work, const PufAct* act, int32_t first,
-                     int32_t rows) {
+static void act_tile(const ActJob* job, int32_t worker, int32_t tile) {
+    const PufNetwork* net = job->engine->network;
+    PufWorkspace* work = job->engine->works[worker];
+    const PufAct* act = job->act;
+    const int32_t first = tile * PUF_TILE, left = act->rows - first;
+    const int32_t rows = left < PUF_TILE ? left : PUF_TILE;
     const size_t words = (size_t)puf_network_action_words(net),
                  width = (size_t)puf_network_mask_width(net);
     work->steps.legal = act->action_masks ? work->legal : NULL;
@@ -179,22 +183,18 @@ static void act_tile(const PufNetwork* net, PufWorkspace* work, const PufAct* ac
 }
 
 static void act_body(void* context, int32_t worker) {
-    ActJob* job = context;
-    for (;;) {
-        const int32_t first = atomic_fetch_add(&job->next, 1) * PUF_TILE;
-        const int32_t left = job->act->rows - first;
-        if (left <= 0) return;
-        act_tile(job->engine->network, job->engine->works[worker], job->act, first,
-                 left < PUF_TILE ? left : PUF_TILE);
-    }
+    const ActJob* job = context;
+    int32_t tile;
+    while ((tile = puf_threads_claim(job->engine->threads, worker, 0, job->tiles)) >= 0)
+        act_tile(job, worker, tile);
 }
 
 void puf_engine_act(PufEngine* engine, const PufAct* act) {
-    ActJob job = {.engine = engine, .act = act};
-    if (act->rows <= 4 * PUF_TILE)  // waking a thread takes longer
-        act_body(&job, 0);
-    else
-        puf_threads_run(engine->threads, act_body, &job);
+    ActJob job = {engine, act, (act->rows + PUF_TILE - 1) / PUF_TILE};
+    if (job.tiles > 4)
+        puf_threads_run(engine->threads, 1, act_body, &job);
+    else  // waking a thread takes longer
+        for (int32_t tile = 0; tile < job.tiles; tile++) act_tile(&job, 0, tile);
 }
 
 // ---- Rollouts -----------------------------------------------------------------------------------
@@ -210,7 +210,6 @@ typedef struct {
     PufObsSums* sums;        // [blocks], of the norm
     uint64_t key, first_slot;
     int32_t num_units, blocks_per_unit;
-    int32_t* taken;    // [threads]
     PufStage* stages;  // [threads]
     atomic_bool some_absent, some_infinite;
     atomic_llong env_ns, all_ns;  // of the steps that are timed
@@ -474,8 +473,7 @@ static void collect_body(void* context, int32_t worker) {
     const int32_t stretches = rollout->segments / rollout->num_slots;
     Unit unit = {.job = job, .work = job->engine->works[worker], .stage = &job->stages[worker]};
     int32_t item;
-    while ((item = puf_threads_claim(job->engine->threads, job->taken, worker, job->num_units)) >=
-           0) {
+    while ((item = puf_threads_claim(job->engine->threads, worker, 0, job->num_units)) >= 0) {
         const int32_t first = item * job->blocks_per_unit, end = first + job->blocks_per_unit;
         unit_slots(job, item, &unit.first, &unit.last);
         for (unit.stretch = 0; unit.stretch < stretches; unit.stretch++)
@@ -541,14 +539,12 @@ PufCode puf_engine_collect(PufEngine* engine, PufVec* vec, PufRollout* rollout, 
                       .key = key,
                       .first_slot = first_slot,
                       .num_units = (num_blocks + blocks_per_unit - 1) / blocks_per_unit,
-                      .blocks_per_unit = blocks_per_unit,
-                      .taken = calloc((size_t)threads, sizeof(int32_t))};
+                      .blocks_per_unit = blocks_per_unit};
     job.stages = puf_stages_create(threads, most_slots(&job));
     job.sums = norm ? sums_create(num_blocks, norm->size) : NULL;
-    const bool good = job.taken && job.stages && (job.sums || !norm);
-    if (good) puf_threads_run(engine->threads, collect_body, &job);
+    const bool good = job.stages && (job.sums || !norm);
+    if (good) puf_threads_run(engine->threads, 1, collect_body, &job);
     if (good && norm) puf_obs_norm_join(norm, num_blocks, job.sums);
-    free(job.taken);
     free(job.stages);
     free(job.sums);
     if (!good) return puf_fail(PUF_NO_MEMORY, "cannot allocate a rollout");

@@ -259,14 +259,14 @@ typedef struct {
     const PufMuon* muon;
     const PufThreads* threads;
     int32_t worker;
-    int32_t* taken;  // of the present phase
+    size_t phase;
 } Turn;
 
 // The next item of the phase, NULL when none is left; and its matrix.
 static const Item* next_item(const Turn* turn, Kind kind, const Matrix** matrix) {
     const PufMuon* muon = turn->muon;
     const int32_t index =
-        puf_threads_claim(turn->threads, turn->taken, turn->worker, muon->num_items[kind]);
+        puf_threads_claim(turn->threads, turn->worker, turn->phase, muon->num_items[kind]);
     if (index < 0) return NULL;
     *matrix = &muon->matrices[muon->items[kind][index].matrix];
     return &muon->items[kind][index];
@@ -274,13 +274,13 @@ static const Item* next_item(const Turn* turn, Kind kind, const Matrix** matrix)
 
 static void end_phase(Turn* turn, PufThreads* threads) {
     puf_threads_meet(threads);
-    turn->taken += puf_threads_count(threads);
+    turn->phase++;
 }
 
 void puf_muon_step(PufMuon* muon, PufNetwork* network, PufThreads* threads, int32_t worker,
-                   int32_t* taken, const PufMuonOptions* options, const float* joined) {
+                   size_t phase, const PufMuonOptions* options, const float* joined) {
     const PufKernels* kernels = network->kernels;
-    Turn turn = {muon, threads, worker, taken};
+    Turn turn = {muon, threads, worker, phase};
     const Item* item;
     const Matrix* matrix;
     while ((item = next_item(&turn, OF_TORCH, &matrix))) {

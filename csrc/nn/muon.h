@@ -28,9 +28,9 @@ void puf_muon_destroy(PufMuon* muon);
 bool puf_muon_fits(const PufMuon* muon, const PufNetwork* network);  // it has the same matrices
 
 // Inside of a body, on all threads: steps all matrices by their joined gradients and packs them.
-// `taken` is [PUF_MUON_PHASES, threads], all 0; see puf_threads_claim.
+// It claims the items of PUF_MUON_PHASES phases from `phase` on.
 void puf_muon_step(PufMuon* muon, PufNetwork* network, PufThreads* threads, int32_t worker,
-                   int32_t* taken, const PufMuonOptions* options, const float* joined);
+                   size_t phase, const PufMuonOptions* options, const float* joined);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "puffer.h"
+#include "threads.h"
 
 // ---- Building -----------------------------------------------------------------------------------
 
@@ -308,7 +309,7 @@ PufWorkspace* puf_workspace_create(const PufNetwork* network, int32_t capacity) 
     Arena arena = {0};
     carve(&arena, sizeof(PufWorkspace));
     place_workspace(network, &counted, &arena);
-    arena.memory = aligned_alloc(64, arena.used);
+    arena.memory = aligned_alloc(PUF_APART, puf_apart(arena.used));
     if (!arena.memory) {
         puf_fail(PUF_NO_MEMORY, "cannot allocate %zu bytes for a workspace", arena.used);
         return NULL;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "threads.h"
+
 enum {
     STEPS = 16,        // floats of a cache line
     MAX_CELLS = 4096,  // of a stage with more than one step
@@ -18,9 +20,9 @@ PufStage* puf_stages_create(int32_t count, int32_t slots) {
     steps = steps < 1 ? 1 : steps > STEPS ? STEPS : steps;
     const size_t cells = (size_t)slots * (size_t)steps;
     const size_t words = aligned(cells * sizeof(float)), flags = aligned(cells);
-    const size_t table = aligned((size_t)count * sizeof(PufStage));
-    const size_t bytes = NUM_WORDS * words + NUM_FLAGS * flags;
-    uint8_t* memory = aligned_alloc(ALIGN, table + (size_t)count * bytes);
+    const size_t table = puf_apart((size_t)count * sizeof(PufStage));
+    const size_t bytes = puf_apart(NUM_WORDS * words + NUM_FLAGS * flags);
+    uint8_t* memory = aligned_alloc(PUF_APART, table + (size_t)count * bytes);
     if (!memory) return NULL;
     PufStage* stages = (PufStage*)(void*)memory;
     for (int32_t i = 0; i < count; i++) {

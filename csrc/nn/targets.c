@@ -17,28 +17,21 @@ typedef struct {
     PufMoments before;       // of returns, for the norm
     PufMoments (*found)[2];  // [items]: of returns, of advantages
     int32_t num_slots, num_items;
-    int32_t* taken;  // [2, threads]
 } ScanJob;
 
 static PufCode run_scan(ScanJob* job, PufEngine* engine, const PufRollout* rollout, PufBody body) {
-    const size_t threads = (size_t)puf_threads_count(engine->threads);
     job->engine = engine;
     job->num_slots = rollout->num_slots;
     job->num_items = (rollout->num_slots + CHUNK - 1) / CHUNK;
     job->found = calloc((size_t)job->num_items, sizeof *job->found);
-    job->taken = calloc(2 * threads, sizeof(int32_t));
-    const bool good = job->found && job->taken;
-    if (good) puf_threads_run(engine->threads, body, job);
-    free(job->taken);
-    return good ? PUF_OK : puf_fail(PUF_NO_MEMORY, "cannot allocate the scan of a rollout");
+    if (!job->found) return puf_fail(PUF_NO_MEMORY, "cannot allocate the scan of a rollout");
+    return puf_threads_run(engine->threads, 2, body, job);
 }
 
 // The slots [first, last) of the next item of a phase; false when none is left.
-static bool next_slots(const ScanJob* job, int32_t worker, int32_t phase, int32_t* item,
+static bool next_slots(const ScanJob* job, int32_t worker, size_t phase, int32_t* item,
                        int32_t* first, int32_t* last) {
-    const PufThreads* threads = job->engine->threads;
-    int32_t* taken = job->taken + phase * puf_threads_count(threads);
-    *item = puf_threads_claim(threads, taken, worker, job->num_items);
+    *item = puf_threads_claim(job->engine->threads, worker, phase, job->num_items);
     *first = *item * CHUNK;
     *last = *first + CHUNK < job->num_slots ? *first + CHUNK : job->num_slots;
     return *item >= 0;

@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "puffer.h"
 #include "sync/waiting.h"
 
 enum {
@@ -43,6 +43,8 @@ struct PufThreads {
     int32_t active;  // threads in the body that runs: 1 in a fork
     pid_t owner;
     atomic_bool closing;
+    int32_t* taken;  // [count, room]: items of each phase that were claimed from a worker's range
+    size_t room;     // phases, and so the counts of a worker lie apart from those of the others
     Helper helpers[];  // all workers but worker 0
 };
 
@@ -77,6 +79,18 @@ static void meet(Barrier* barrier, int32_t count, bool is_idle) {
         atomic_store_explicit(&barrier->scarce, SCARCE, memory_order_relaxed);
 }
 
+// Makes room for the counts of so many phases, and more.
+static PufCode make_room(PufThreads* threads, size_t phases) {
+    const size_t room = (phases + PUF_FEW_PHASES - 1) / PUF_FEW_PHASES * PUF_FEW_PHASES;
+    if (room <= threads->room) return PUF_OK;
+    int32_t* taken = aligned_alloc(4096, (size_t)threads->count * room * sizeof(int32_t));
+    if (!taken) return puf_fail(PUF_NO_MEMORY, "cannot allocate %zu phases of threads", phases);
+    free(threads->taken);
+    threads->taken = taken;
+    threads->room = room;
+    return PUF_OK;
+}
+
 static void* work(void* argument) {
     Helper* self = argument;
     PufThreads* threads = self->threads;
@@ -102,6 +116,10 @@ PufThreads* puf_threads_create(int32_t count) {
     memset(threads, 0, bytes);
     threads->count = count;
     threads->owner = getpid();
+    if (make_room(threads, PUF_FEW_PHASES)) {
+        free(threads);
+        return NULL;
+    }
     for (int32_t i = 1; i < count; i++) {
         Helper* helper = &threads->helpers[threads->num_started];
         *helper = (Helper){.threads = threads, .worker = i};
@@ -116,6 +134,7 @@ PufThreads* puf_threads_create(int32_t count) {
                 }
             for (int32_t j = 0; j < threads->num_started; j++)
                 pthread_join(threads->helpers[j].thread, NULL);
+            free(threads->taken);
             free(threads);
             return NULL;
         }
@@ -128,32 +147,36 @@ int32_t puf_threads_count(const PufThreads* threads) {
     return getpid() == threads->owner ? threads->count : 1;
 }
 
-void puf_threads_run(PufThreads* threads, PufBody body, void* context) {
+PufCode puf_threads_run(PufThreads* threads, size_t phases, PufBody body, void* context) {
+    if (make_room(threads, phases)) return PUF_NO_MEMORY;
     threads->active = puf_threads_count(threads);
+    for (int32_t i = 0; i < threads->active; i++)
+        memset(threads->taken + (size_t)i * threads->room, 0, phases * sizeof(int32_t));
     if (threads->active == 1) {
         body(context, 0);
-        return;
+        return PUF_OK;
     }
     threads->body = body;
     threads->context = context;
     meet(&threads->start, threads->count, false);
     body(context, 0);
     meet(&threads->end, threads->count, false);
+    return PUF_OK;
 }
 
 void puf_threads_meet(PufThreads* threads) {
     if (threads->active > 1) meet(&threads->inner, threads->active, false);
 }
 
-int32_t puf_threads_claim(const PufThreads* threads, int32_t* taken, int32_t worker,
-                          int32_t count) {
+int32_t puf_threads_claim(const PufThreads* threads, int32_t worker, size_t phase, int32_t count) {
     const int64_t active = threads->active;
     for (int64_t i = 0; i < active; i++) {
         const int64_t owner = (worker + i) % active;
         const int32_t first = (int32_t)(count * owner / active);
         const int32_t last = (int32_t)(count * (owner + 1) / active);
-        if (__atomic_load_n(&taken[owner], __ATOMIC_RELAXED) >= last - first) continue;
-        const int32_t item = first + __atomic_fetch_add(&taken[owner], 1, __ATOMIC_RELAXED);
+        int32_t* taken = threads->taken + (size_t)owner * threads->room + phase;
+        if (__atomic_load_n(taken, __ATOMIC_RELAXED) >= last - first) continue;
+        const int32_t item = first + __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
         if (item < last) return item;
     }
     return -1;
@@ -167,5 +190,6 @@ void puf_threads_destroy(PufThreads* threads) {
         for (int32_t i = 0; i < threads->num_started; i++)
             pthread_join(threads->helpers[i].thread, NULL);
     }
+    free(threads->taken);
     free(threads);
 }

@@ -33,18 +33,20 @@ typedef struct {
     int32_t parts;
 } Minibatch;
 
+// A part of the present minibatch, on cache lines of its own.
+typedef struct {
+    _Alignas(128) double losses[PUF_NUM_LOSSES];
+    atomic_int begun;  // 1 + the last minibatch whose part is there, up to its last tile
+} Part;
+
 typedef struct {
     PufEngine* engine;
     const PufPass* pass;
     const int64_t* order;  // of the units of all passes; NULL: one after another
     int64_t* drawn;        // the same, to be written, if the pass has keys
     Minibatch* minibatches;
-    double (*losses)[PUF_NUM_LOSSES];  // [max_parts]
-    atomic_int*
-        begun;  // [max_parts]: 1 + the last minibatch whose part is there, up to its last tile
+    Part* parts;  // [max_parts]
     bool uses_muon;
-    size_t num_threads;
-    int32_t* taken;  // [phases, num_threads], see puf_threads_claim
 } PassJob;
 
 // Steps of a unit: they are consecutive cells [segments * horizon].
@@ -250,7 +252,7 @@ static void tile_of(const PassJob* job, const Minibatch* batch, int64_t first, i
 }
 
 INLINE void fetch_bytes(const void* from, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const uint8_t*)from + i, 0, 2);
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const uint8_t*)from + i, 0, 3);
 }
 
 // Lets the processor fetch a tile while it works on another: units come in random order, and half
@@ -265,10 +267,10 @@ INLINE void fetch_ahead(const PassJob* job, const Tile* tile) {
         const size_t cell = tile->cells[row];
         fetch_bytes(rollout->observations + cell * net->obs_bytes, net->obs_bytes);
         fetch_bytes(rollout->actions + cell * words, words * sizeof(int32_t));
-        __builtin_prefetch(rollout->logprobs + cell, 0, 2);
-        if (clips) __builtin_prefetch(rollout->values + cell, 0, 2);
-        __builtin_prefetch(pass->advantages + cell, 0, 2);
-        __builtin_prefetch(pass->returns + cell, 0, 2);
+        __builtin_prefetch(rollout->logprobs + cell, 0, 3);
+        if (clips) __builtin_prefetch(rollout->values + cell, 0, 3);
+        __builtin_prefetch(pass->advantages + cell, 0, 3);
+        __builtin_prefetch(pass->returns + cell, 0, 3);
     }
 }
 
@@ -407,10 +409,10 @@ static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index,
     const PufNetwork* net = job->engine->network;
     Sums sums = {.options = job->pass->loss,
                  .partial = job->engine->partials + (size_t)part * net->partial_floats,
-                 .losses = job->losses[part]};
+                 .losses = job->parts[part].losses};
     sums.options.share = job->minibatches[index].share;
     if (!is_last) {
-        memset(sums.losses, 0, sizeof job->losses[part]);
+        memset(sums.losses, 0, sizeof job->parts[part].losses);
         memset(sums.partial + net->log_std_at, 0, (size_t)net->head.num_continuous * sizeof(float));
         if (!job->minibatches[index].steps)  // another process has all of them
             memset(sums.partial, 0, net->partial_floats * sizeof(float));
@@ -421,26 +423,21 @@ static void differentiate(const PassJob* job, PufWorkspace* work, int32_t index,
         differentiate_segments(job, work, index, part, &sums);
 }
 
-// The next item of a phase that has `count` of them; -1 when none is left.
-static int32_t claim(const PassJob* job, int32_t worker, int32_t phase, int32_t count) {
-    const PufThreads* threads = job->engine->threads;
-    int32_t* taken = job->taken + (size_t)phase * job->num_threads;
-    return puf_threads_claim(threads, taken, worker, count);
-}
-
 // Differentiates parts until none is left: all of them up to their last tile, and then the last
 // tiles. So a thread that is ahead of the others always finds something small to do for them.
-static void differentiate_parts(const PassJob* job, int32_t worker, int32_t phase, int32_t index) {
+static void differentiate_parts(const PassJob* job, int32_t worker, size_t phase, int32_t index) {
+    const PufThreads* threads = job->engine->threads;
     PufWorkspace* work = job->engine->works[worker];
     const int32_t parts = job->minibatches[index].parts;
     int32_t part;
-    while ((part = claim(job, worker, phase, parts)) >= 0) {
+    while ((part = puf_threads_claim(threads, worker, phase, parts)) >= 0) {
         differentiate(job, work, index, part, false);
-        atomic_store_explicit(&job->begun[part], index + 1, memory_order_release);
+        atomic_store_explicit(&job->parts[part].begun, index + 1, memory_order_release);
     }
-    while ((part = claim(job, worker, phase + 1, parts)) >= 0) {
+    while ((part = puf_threads_claim(threads, worker, phase + 1, parts)) >= 0) {
         for (int spins = 0;
-             atomic_load_explicit(&job->begun[part], memory_order_acquire) != index + 1; spins++)
+             atomic_load_explicit(&job->parts[part].begun, memory_order_acquire) != index + 1;
+             spins++)
             if (spins < 1000)
                 puf_pause();
             else
@@ -460,13 +457,13 @@ static void update_piece(const PassJob* job, const PufAdam* adam, const PufPiece
     puf_network_pack_rows(net, piece->param, piece->first, piece->last);
 }
 
-static void step_by_muon(const PassJob* job, int32_t worker, int32_t phase, const PufAdam* adam) {
+static void step_by_muon(const PassJob* job, int32_t worker, size_t phase, const PufAdam* adam) {
     PufEngine* engine = job->engine;
     const PufMuonOptions options = {.learning_rate = adam->learning_rate,
                                     .momentum = job->pass->muon_momentum,
                                     .grad_scale = adam->grad_scale};
-    puf_muon_step(engine->muon, engine->network, engine->threads, worker,
-                  job->taken + (size_t)phase * job->num_threads, &options, engine->joined);
+    puf_muon_step(engine->muon, engine->network, engine->threads, worker, phase, &options,
+                  engine->joined);
 }
 
 // Runs on all threads. Phases: measure all minibatches; then, for each minibatch, differentiate its
@@ -475,16 +472,19 @@ static void pass_body(void* context, int32_t worker) {
     PassJob* job = context;
     PufEngine* engine = job->engine;
     const PufPass* pass = job->pass;
-    int32_t phase = 0, item;
+    PufThreads* threads = engine->threads;
+    size_t phase = 0;
+    int32_t item;
     double num_steps = pass->num_steps ? (double)*pass->num_steps : 0;
-    while ((item = claim(job, worker, phase, pass->num_minibatches)) >= 0) measure(job, item);
-    puf_threads_meet(engine->threads);
+    while ((item = puf_threads_claim(threads, worker, phase, pass->num_minibatches)) >= 0)
+        measure(job, item);
+    puf_threads_meet(threads);
     for (int32_t index = 0; index < pass->num_minibatches; index++) {
         const Minibatch* batch = &job->minibatches[index];
         differentiate_parts(job, worker, phase + 1, index);
-        puf_threads_meet(engine->threads);
+        puf_threads_meet(threads);
         phase += 3;
-        while ((item = claim(job, worker, phase, engine->num_pieces)) >= 0) {
+        while ((item = puf_threads_claim(threads, worker, phase, engine->num_pieces)) >= 0) {
             const PufPiece* piece = &engine->pieces[item];
             engine->squares[item] =
                 puf_network_join(engine->network, piece->param, piece->first, piece->last,
@@ -493,11 +493,11 @@ static void pass_body(void* context, int32_t worker) {
         if (worker == 0)
             for (int32_t i = 0; i < PUF_NUM_LOSSES; i++) {
                 double sum = 0;
-                for (int32_t part = 0; part < batch->parts; part++) sum += job->losses[part][i];
+                for (int32_t part = 0; part < batch->parts; part++) sum += job->parts[part].losses[i];
                 pass->numbers[index * (PUF_NUM_LOSSES + 1) + i] =
                     (float)(sum * (double)batch->share);
             }
-        puf_threads_meet(engine->threads);
+        puf_threads_meet(threads);
         double squares = 0;
         for (int32_t i = 0; i < engine->num_pieces; i++) squares += engine->squares[i];
         const float norm = (float)sqrt(squares);
@@ -511,12 +511,12 @@ static void pass_body(void* context, int32_t worker) {
             adam.correction2 = (float)(1 - pow((double)adam.beta2, num_steps));
             const float limit = pass->max_grad_norm;
             adam.grad_scale = limit >= 0 && norm > limit ? limit / norm : 1.0f;
-            while ((item = claim(job, worker, phase, engine->num_pieces)) >= 0)
+            while ((item = puf_threads_claim(threads, worker, phase, engine->num_pieces)) >= 0)
                 update_piece(job, &adam, &engine->pieces[item]);
             if (job->uses_muon) step_by_muon(job, worker, phase + 1, &adam);
         }
         if (job->uses_muon) phase += PUF_MUON_PHASES;
-        puf_threads_meet(engine->threads);
+        puf_threads_meet(threads);
     }
     if (worker == 0 && pass->num_steps) *pass->num_steps = (float)num_steps;
 }
@@ -544,21 +544,20 @@ PufCode puf_engine_pass(PufEngine* engine, const PufPass* pass) {
         job.order = job.drawn = malloc((size_t)entries * sizeof(int64_t));
     }
     job.minibatches = calloc(count, sizeof(Minibatch));
-    job.losses = calloc((size_t)engine->max_parts, sizeof *job.losses);
-    job.begun = calloc((size_t)engine->max_parts, sizeof *job.begun);
-    job.num_threads = (size_t)puf_threads_count(engine->threads);
+    const size_t bytes = (size_t)engine->max_parts * sizeof(Part);
+    job.parts = aligned_alloc(_Alignof(Part), bytes);
     const size_t phases = 4 + (job.uses_muon ? PUF_MUON_PHASES : 0);  // of a minibatch
-    job.taken = calloc((phases * count + 1) * job.num_threads, sizeof(int32_t));
-    const bool good =
-        job.minibatches && job.losses && job.begun && job.taken && (job.drawn || !pass->keys);
-    if (good) puf_threads_run(engine->threads, pass_body, &job);
+    PufCode code = PUF_NO_MEMORY;
+    if (job.minibatches && job.parts && (job.drawn || !pass->keys)) {
+        memset(job.parts, 0, bytes);
+        code = puf_threads_run(engine->threads, phases * count + 1, pass_body, &job);
+    } else {
+        puf_fail(code, "cannot allocate a pass over %zu minibatches", count);
+    }
     free(job.drawn);
     free(job.minibatches);
-    free(job.losses);
-    free(job.begun);
-    free(job.taken);
-    return good ? PUF_OK
-                : puf_fail(PUF_NO_MEMORY, "cannot allocate a pass over %zu minibatches", count);
+    free(job.parts);
+    return code;
 }
 
 // ---- Log-probabilities --------------------------------------------------------------------------
@@ -567,8 +566,7 @@ typedef struct {
     PassJob pass;
     float* logprobs;
     int64_t units;  // steps, or segments of a recurrent policy
-    int32_t units_of_item;
-    atomic_int next;
+    int32_t num_items, units_of_item;
 } JudgeJob;
 
 static void judge_tile(const JudgeJob* job, PufWorkspace* work, const Tile* tile,
@@ -589,13 +587,13 @@ static void judge_tile(const JudgeJob* job, PufWorkspace* work, const Tile* tile
 }
 
 static void judge_body(void* context, int32_t worker) {
-    JudgeJob* job = context;
+    const JudgeJob* job = context;
     PufWorkspace* work = job->pass.engine->works[worker];
     const bool has_core = job->pass.engine->network->spec.core;
     const Minibatch all = {.steps = job->units};
-    for (;;) {
-        const int64_t first = (int64_t)atomic_fetch_add(&job->next, 1) * job->units_of_item;
-        if (first >= job->units) return;
+    int32_t item;
+    while ((item = puf_threads_claim(job->pass.engine->threads, worker, 0, job->num_items)) >= 0) {
+        const int64_t first = (int64_t)item * job->units_of_item;
         Tile tile;
         if (!has_core) {
             tile_of(&job->pass, &all, 0, first, &tile);
@@ -618,12 +616,14 @@ PufCode puf_engine_logprobs(PufEngine* engine, const PufRollout* rollout, float*
                          .advantages = rollout->values,
                          .returns = rollout->values,
                          .by_step = !has_core};  // without an order: all units, one after another
+    const int64_t units = (int64_t)rollout->segments * (has_core ? 1 : rollout->horizon);
+    const int32_t size = has_core ? group_size(rollout->horizon) : PUF_TILE;
     JudgeJob job = {
         .pass = {.engine = engine, .pass = &all},
         .logprobs = logprobs,
-        .units = (int64_t)rollout->segments * (has_core ? 1 : rollout->horizon),
-        .units_of_item = has_core ? group_size(rollout->horizon) : PUF_TILE,
+        .units = units,
+        .num_items = (int32_t)((units + size - 1) / size),
+        .units_of_item = size,
     };
-    puf_threads_run(engine->threads, judge_body, &job);
-    return PUF_OK;
+    return puf_threads_run(engine->threads, 1, judge_body, &job);
 }

@@ -26,7 +26,7 @@ declare -A SANITIZE=(
     [asan]="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
     [tsan]="-fsanitize=thread"
 )
-IN_TSAN=" pool vec every_env flags barrier engine muon "
+IN_TSAN=" pool vec every_env flags barrier threads engine muon "
 
 # Sanitizers lay out the address space themselves; some kernels randomise more than they allow for.
 FIXED=""

@@ -47,24 +47,21 @@ typedef struct {
     PufMuon* muon;
     PufNetwork* net;
     PufThreads* threads;
-    int32_t* taken;
     const float* grads;
 } Job;
 
 static void body(void* context, int32_t worker) {
     const Job* job = context;
-    puf_muon_step(job->muon, job->net, job->threads, worker, job->taken, &options, job->grads);
+    puf_muon_step(job->muon, job->net, job->threads, worker, 0, &options, job->grads);
 }
 
 static void step(PufNetwork* net, const float* memory, int32_t num_threads) {
     PufThreads* threads = puf_threads_create(num_threads);
-    int32_t* taken = calloc((size_t)PUF_MUON_PHASES * (size_t)num_threads, sizeof(int32_t));
-    Job job = {puf_muon_create(net), net, threads, taken, memory + 3 * net->grad_floats};
+    Job job = {puf_muon_create(net), net, threads, memory + 3 * net->grad_floats};
     CHECK(job.muon && puf_muon_fits(job.muon, net));
-    puf_threads_run(threads, body, &job);
+    CHECK(puf_threads_run(threads, PUF_MUON_PHASES, body, &job) == PUF_OK);
     puf_muon_destroy(job.muon);
     puf_threads_destroy(threads);
-    free(taken);
 }
 
 // y <- 3.4445 y - 4.7750 (y y^T) y + 2.0315 (y y^T)^2 y, for y [rows, cols] with rows <= cols.

@@ -43,8 +43,8 @@ struct PufThreads {
     int32_t active;  // threads in the body that runs: 1 in a fork
     pid_t owner;
     atomic_bool closing;
-    int32_t* taken;  // [count, room]: items of each phase that were claimed from a worker's range
-    size_t room;     // phases, and so the counts of a worker lie apart from those of the others
+    int32_t* taken;    // [count, room]: items of each phase that were claimed from a worker's range
+    size_t room;       // phases, and so the counts of a worker lie apart from those of the others
     Helper helpers[];  // all workers but worker 0
 };
 

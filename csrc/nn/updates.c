@@ -493,7 +493,8 @@ static void pass_body(void* context, int32_t worker) {
         if (worker == 0)
             for (int32_t i = 0; i < PUF_NUM_LOSSES; i++) {
                 double sum = 0;
-                for (int32_t part = 0; part < batch->parts; part++) sum += job->parts[part].losses[i];
+                for (int32_t part = 0; part < batch->parts; part++)
+                    sum += job->parts[part].losses[i];
                 pass->numbers[index * (PUF_NUM_LOSSES + 1) + i] =
                     (float)(sum * (double)batch->share);
             }

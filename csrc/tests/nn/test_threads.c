@@ -1,12 +1,11 @@
 // Threads: each item of each phase goes to one worker, however many phases and items there are, and
 // a fork works alone.
-#include "nn/threads.h"
-
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nn/threads.h"
 #include "tests/check.h"
 
 enum { MOST_ITEMS = 40 };

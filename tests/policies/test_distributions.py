@@ -1,3 +1,5 @@
+"""What a policy may return for its actions; each form samples, judges and squashes exactly."""
+
 from __future__ import annotations
 
 import math

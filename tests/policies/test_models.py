@@ -1,3 +1,5 @@
+"""The packaged networks: which one fits which space, how they begin, what they share."""
+
 from __future__ import annotations
 
 import copy

@@ -1,3 +1,5 @@
+"""A policy in plain torch: what it is given, what it may return, what is said if it misfits."""
+
 from __future__ import annotations
 
 import re

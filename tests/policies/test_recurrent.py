@@ -1,3 +1,5 @@
+"""Recurrent policies: rollout and training agree, resets cut, states are left alone."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace

@@ -1,3 +1,5 @@
+"""Policies of two parts, `encode_observations` and `decode_actions`."""
+
 from __future__ import annotations
 
 from typing import Any

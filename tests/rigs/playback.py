@@ -1,4 +1,7 @@
-"""Envs that return what a test gives them: one of Gymnasium, and one with agents in dicts."""
+"""Small envs for tests.
+
+One of Gymnasium and one with agents in dicts return what a test gives them; one is of old Gym.
+"""
 
 from __future__ import annotations
 
@@ -80,3 +83,22 @@ class Dicts(PufferEnv):
 
 def rows(numbers: dict[str, float]) -> dict[str, Any]:
     return {id: np.full(1, number, np.float32) for id, number in numbers.items()}
+
+
+class Legacy:
+    """Gym before 0.26: a seed method, observations alone, four parts."""
+
+    observation_space = VECTOR
+    action_space = Discrete(2)
+
+    def __init__(self, **info: Any) -> None:
+        self.info = info
+
+    def seed(self, seed: int) -> None:
+        self.rng = np.random.RandomState(seed)
+
+    def reset(self) -> Any:
+        return self.rng.rand(2).astype(np.float32)
+
+    def step(self, action: int) -> Any:
+        return self.rng.rand(2).astype(np.float32), 1, True, self.info

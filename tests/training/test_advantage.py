@@ -1,3 +1,5 @@
+"""GAE and V-trace beside slow, obvious formulas, in every implementation."""
+
 from __future__ import annotations
 
 from typing import Any

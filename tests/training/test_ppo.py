@@ -1,3 +1,5 @@
+"""The losses of PPO, number by number."""
+
 from __future__ import annotations
 
 import math

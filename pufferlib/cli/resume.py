@@ -47,9 +47,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--svg", metavar="FILE", help="save the final dashboard as an SVG picture")
     options, overrides = parser.parse(words)
     check_output(options, "svg")
-    run, chosen = _run_to_resume(options.run, Path(options.run_dir))
+    run, chosen, typed = _run_to_resume(options.run, Path(options.run_dir))
     before = run.read_config()
-    _check_env(before.name, run)
+    _check_env(before.name, typed, run)
     config = _extended(before, overrides)
     run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
     run.is_first = os.environ.get("RANK", "0") == "0"
@@ -71,31 +71,28 @@ def main(words: list[str]) -> int:
         return train_run(config, vecenv, run, prepare, options.svg)
 
 
-def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None]:
-    """Return the run that `word` names, and the checkpoint in it if it names one."""
+def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None, str]:
+    """Return the run that `word` names, the checkpoint in it and the env if it names one."""
     found = runs.find(word, base)
     if found is not None:
-        return found
+        return *found, ""
     try:
         name = env_id(word)
     except UnknownNameError as error:
         raise UsageError(f"{quoted(Path(word))} must be a run or an environment. {error}") from None
-    return runs.newest(base, name, with_checkpoint=False), None
+    return runs.newest(base, name, with_checkpoint=False), None, name
 
 
-def _check_env(name: str, run: runs.Run) -> None:
+def _check_env(name: str, typed: str, run: runs.Run) -> None:
     """Raise UsageError if the env is a module that only a file names: those are not imported."""
     from pufferlib.registry import find
 
-    try:
-        find(name)
-    except UnknownNameError as error:
-        if ":" not in name:
-            raise
+    if ":" in name and name != typed:
         raise UsageError(
             f"{quoted(run.folder)} is a run of {quoted(name)}, and modules are only imported if "
             "you type them. Try `puffer resume` with that name, which continues its newest run."
-        ) from error
+        )
+    find(name)
 
 
 def _extended(config: Config, overrides: list[Override]) -> Config:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -154,13 +155,28 @@ def _old_sweep(
             )
     folder = _find_folder(name, options.folder, storage)
     study, about = load_study(storage, options.study, folder, changes)
-    if about.get("name") != name:
-        raise UsageError(
-            f"the sweep must be one of {quoted(name)}, but is one of {quoted(about.get('name'))}."
-        )
-    config = Config.from_dict(about["config"])
-    config = replace(config, chosen=frozenset(about["chosen"]))
-    return Driver(study, config, folder, env)
+    return Driver(study, _base_config(about, name), folder, env)
+
+
+def _base_config(about: Mapping[str, Any], name: str) -> Config:
+    """Return the config that trials are variants of, from what was kept with the study.
+
+    A stranger may have written it. The env is the one that the user has typed, and no other.
+    """
+    stored = about.get("config")
+    for found in (about.get("name"), stored.get("name") if isinstance(stored, dict) else None):
+        if found != name:
+            raise UsageError(
+                f"the sweep must be one of {quoted(name)}, but is one of {quoted(found)}."
+            )
+    try:
+        config = Config.from_file(stored)
+        chosen = about.get("chosen")
+        if not isinstance(chosen, list) or not {*map(str, chosen)} <= {*vars(config.train)}:
+            raise UsageError(f"its `chosen` names no options of a run, but is {quoted(chosen)}")
+    except UsageError as error:
+        raise UsageError(f"the study must be one of `puffer sweep`, but {error}.") from None
+    return replace(config, name=name, chosen=frozenset(map(str, chosen)))
 
 
 def _find_folder(name: str, given: str | None, storage: str | None) -> Path:
@@ -185,7 +201,8 @@ def _find_folder(name: str, given: str | None, storage: str | None) -> Path:
 
 
 def _resume_command(driver: Driver) -> str:
-    return f"`puffer sweep {driver.config.name} --resume --folder {driver.folder}`"
+    folder = shlex.quote(str(driver.folder))
+    return f"`puffer sweep {driver.config.name} --resume --folder {folder}`"
 
 
 # ---- Display -------------------------------------------------------------------------------------
@@ -323,7 +340,7 @@ def _finish(driver: Driver) -> int:
         print(f"pictures: {picture}")
     except ImportError as error:
         print(f"puffer: no pictures: {error}", file=sys.stderr)
-    print(f"best config: puffer train {driver.config.name} --config {ini}")
+    print(f"best config: puffer train {driver.config.name} --config {shlex.quote(str(ini))}")
     return 0
 
 

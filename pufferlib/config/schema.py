@@ -324,6 +324,26 @@ class Config:
         chosen = frozenset(values.get("train", {}))
         return cls(name=values["name"], env=dict(values.get("env", {})), chosen=chosen, **sections)
 
+    @classmethod
+    def from_file(cls, values: Any) -> Config:
+        """Build a config from JSON that a stranger may have written; raises UsageError.
+
+        Params of the env must be what an ini can hold: some packages take a nested one for options
+        of theirs, which can name classes to import.
+        """
+        if not isinstance(values, dict) or not isinstance(values.get("name"), str):
+            raise UsageError("its config has no name of an environment")
+        for name in ("env", *SECTIONS):
+            if not isinstance(values.get(name, {}), dict):
+                raise UsageError(f"its section {quoted(name)} holds no options")
+        for key, value in values.get("env", {}).items():
+            if not isinstance(value, str | int | float | None):
+                raise UsageError(
+                    f"its param {quoted(key)} of the env is not a number, a text, true, false or "
+                    f"none, but {quoted(value)}"
+                )
+        return cls.from_dict(values)
+
 
 SECTIONS: dict[str, type[Section]] = {
     "train": TrainConfig,

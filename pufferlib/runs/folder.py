@@ -156,11 +156,8 @@ class Run(Closing):
     def read_config(self) -> Config:
         """Return the config of the run."""
         try:
-            values = json.loads(read_regular(self.folder / CONFIG, _MAX_CONFIG))
-            if not isinstance(values["name"], str):
-                raise ValueError("its config has no name of an environment")
-            return Config.from_dict(values)
-        except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            return Config.from_file(json.loads(read_regular(self.folder / CONFIG, _MAX_CONFIG)))
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise UsageError(
                 f"{quoted(self.folder)} must be the folder of a run, but {one_line(error)}."
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -320,9 +321,17 @@ def config_ini(config: Config, comment: str = "", own: bool = True) -> str:
     for section, values in sections.items():
         if values:
             lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
-            lines += [f"{key} = {_spelled(value)}" for key, value in values.items()]
+            lines += [_ini_line(section, key, value) for key, value in values.items()]
     return "\n".join(lines) + "\n"
 
 
-def _spelled(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+def _ini_line(section: str, key: str, value: Any) -> str:
+    """Return a line that sets one option, and nothing else: a value may come from a stranger."""
+    text = str(value).lower() if value is None or isinstance(value, bool) else str(value)
+    is_whole = text.strip() and text.isprintable() and ";" not in text
+    if not (is_whole and re.fullmatch(r"[A-Za-z][\w.-]*", key)):
+        raise UsageError(
+            f"a value in an ini must be one line without `;`, but {quoted(f'{section}.{key}')} is "
+            f"{quoted(value)}."
+        )
+    return f"{key} = {text}"

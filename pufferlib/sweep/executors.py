@@ -20,8 +20,9 @@ from pufferlib.sweep.child import HEADER
 from pufferlib.system import usable_cores
 
 INI = "trial.ini"
-# what Python runs for a trial; -m would warn that the package has already imported the module
-PROGRAM = ("-c", "from pufferlib.sweep.child import main; main()")
+# what Python runs for a trial; -m would warn that the package has already imported the module, and
+# without -P modules of the working folder would come before all others
+PROGRAM = ("-P", "-c", "from pufferlib.sweep.child import main; main()")
 
 
 class Job(NamedTuple):
@@ -78,7 +79,8 @@ class LocalProcess:
         ini.write_text(job.ini)
         threads = str(job.threads)
         limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        paths = [path for path in sys.path if path]  # as here, for what the env imports
+        # as here, for what the env imports; "" is the working folder of an interactive session
+        paths = [path or os.getcwd() for path in sys.path]
         command = ["train", job.name, "--config", str(ini)]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._child = subprocess.Popen(

@@ -1,0 +1,110 @@
+"""Sweep folders and databases of strangers: nothing that they name is run, printed or written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pufferlib import config as configs
+from pufferlib.cli import main
+from pufferlib.config import SweepConfig, check_range
+from pufferlib.sweep import SearchSpace, create_study
+
+pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
+
+RATES = {"train.learning_rate": "log_uniform 1e-5 1e-1"}
+TINY = {"train": {"total_timesteps": 8192, "batch_size": 4096, "dashboard": "off"}}
+COMMAND = {"args": "touch RUN", "shell": True}
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def make_sweep(
+    folder: Path, about: dict[str, Any], storage: str | None = None, trials: int = 1
+) -> None:
+    """Write a sweep of bandit with one complete trial; `about` changes what is kept with it."""
+    ranges = {key: check_range(key, text, key) for key, text in RATES.items()}
+    options = SweepConfig(method="random", num_trials=trials, parallel=1)
+    config = configs.load("bandit").to_dict()
+    kept = {"name": "bandit", "config": {**config, **TINY}, "chosen": sorted(TINY["train"])}
+    study = create_study(storage, "s", SearchSpace(ranges), options, folder, {**kept, **about})
+    trial = study.ask()
+    assert trial is not None
+    study.tell(trial, "complete", np.array([[0.5, 1.0, 2.0], [1.0, 2.0, 3.0]]))
+
+
+def forged(name: str, env: dict[str, Any]) -> dict[str, Any]:
+    return {**configs.load("bandit").to_dict(), **TINY, "name": name, "env": env}
+
+
+FORGED = {
+    "config.name": {"config": forged("subprocess:check_output", COMMAND)},
+    "both names": {
+        "name": "subprocess:check_output",
+        "config": forged("subprocess:check_output", COMMAND),
+    },
+    "gym-module": {"config": forged("gym-antigravity:CartPole-v1", {})},
+    "nested": {"config": forged("bandit", {"config": {"other_vehicles_type": "os.system"}})},
+    "two lines": {"config": forged("bandit", {"arms": "4\n[log]\nlogger = wandb"})},
+    "comment": {"config": forged("bandit", {"arms": "4 ; and more"})},
+}
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///shared.db"], ids=["journal", "database"])
+@pytest.mark.parametrize("command", ["--resume", "--report"])
+@pytest.mark.parametrize("about", FORGED.values(), ids=FORGED)
+def test_only_what_the_user_typed_names_code(
+    about: dict[str, Any], command: str, storage: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(Path("s"), about, storage, trials=2)
+    words = ["sweep", "bandit", command, "--folder", "s"]
+    words += ["--sweep.storage", storage] if storage else []
+
+    assert main(words) == 2
+
+    output = capfd.readouterr()
+    assert len(output.err.splitlines()) == 1
+    assert "subprocess" not in output.out
+    assert not Path("RUN").exists()
+    assert not Path("s/best.ini").exists()
+    assert not Path("s/trials").exists() or not list(Path("s/trials").glob("*/*/metrics.jsonl"))
+
+
+def test_a_trial_imports_no_module_of_the_working_folder() -> None:
+    make_sweep(Path(), {}, trials=2)
+    spoilt = "import os\nos.close(os.open({!r}, os.O_CREAT | os.O_WRONLY))\n"
+    for name in ("numpy", "optuna", "torch", "runpy", "cloudpickle", "gymnasium", "rich"):
+        Path(f"{name}.py").write_text(spoilt.format(str(Path("RUN").absolute())))
+    command = [sys.executable, "-m", "pufferlib", "sweep", "bandit", "--resume", "--folder", "."]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert "[2] trial 1 complete" in done.stdout, done.stdout + done.stderr
+    assert not Path("RUN").exists()
+
+
+def test_resume_imports_no_module_that_only_a_file_names(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("evil.py").write_text("open('RUN', 'w')\n")
+    monkeypatch.syspath_prepend(os.getcwd())  # as if it were installed
+    train = ["train", "bandit", "--train.num-iterations", "1", "--train.dashboard", "off"]
+    assert main([*train, "--train.batch-size", "4096", "--vec.num-envs", "64"]) == 0
+    (run,) = Path("runs").iterdir()
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace('"bandit"', '"gym-evil:CartPole-v1"'))
+    capfd.readouterr()
+
+    assert main(["resume", str(run), "--train.num-iterations", "2"]) == 2
+
+    assert "modules are only imported if you type them" in capfd.readouterr().err
+    assert not Path("RUN").exists()

@@ -35,7 +35,11 @@ def test_training_installs_only_what_it_needs_and_tests_the_rest() -> None:
     for verb in ("test", "check", "format", "bench"):
         wanted = commands(verb)
         assert re.search(r'-e "\.\[dev,.*wandb.*ray.*\]"$', wanted, re.MULTILINE)
-    assert commands("test").rstrip().endswith('pytest -n 2 -m "not slow"')
+    assert (
+        commands("test")
+        .rstrip()
+        .endswith('-m pytest --package ../dist -n 2 -m "not slow" ../tests')
+    )
 
 
 # One agent per row of `agents`; REWARD, OBSERVE and MORE are what a test gets wrong.

@@ -9,7 +9,7 @@ EXTRAS := dev,plot,video,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray,swee
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SDIST := dist/pufferlib-$(VERSION).tar.gz
 # Tests run on the wheel, as users install it: from a folder where the sources are not on the path.
-PYTEST := cd build && venv/bin/python -m pytest --package ../dist -n 2
+PYTEST := cd build && venv/bin/python -m pytest --package ../dist -n 2 --dist loadgroup
 C_FILES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp')
 CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pyproject.toml
 # An editable install knows the modules it was made with: a folder changes when one is added.

@@ -35,11 +35,12 @@ def test_training_installs_only_what_it_needs_and_tests_the_rest() -> None:
     for verb in ("test", "check", "format", "bench"):
         wanted = commands(verb)
         assert re.search(r'-e "\.\[dev,.*wandb.*ray.*\]"$', wanted, re.MULTILINE)
-    assert (
-        commands("test")
-        .rstrip()
-        .endswith('-m pytest --package ../dist -n 2 -m "not slow" ../tests')
-    )
+    for verb, marked in (("test", '"not slow"'), ("test-slow", "slow")):
+        wanted = commands(verb)
+        assert re.search(r"--python build/venv/\S+ install .*\.whl$", wanted, re.MULTILINE)
+        assert re.search(
+            rf"^cd build && venv/bin/python .*-m {marked} \.\./tests$", wanted, re.MULTILINE
+        )
 
 
 # One agent per row of `agents`; REWARD, OBSERVE and MORE are what a test gets wrong.

@@ -6,11 +6,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 EDITABLE := flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e
 EXTRAS := dev,plot,video,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray,sweep
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+SDIST := dist/pufferlib-$(VERSION).tar.gz
+# Tests run on the wheel, as users install it: from a folder where the sources are not on the path.
+PYTEST := cd build && venv/bin/python -m pytest --package ../dist -n 2 --dist loadgroup
 C_FILES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp')
 CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pyproject.toml
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
+PACKAGE := $(shell find pufferlib -type f -not -path '*/__pycache__/*') README.md LICENSE
 
+.DELETE_ON_ERROR:
 .PHONY: help train test test-slow test-integrations check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
@@ -19,11 +25,11 @@ help:  ## list the verbs
 train: build  ## train breakout with the dashboard, about ten seconds
 	$(BIN)/puffer train breakout
 
-test: build extras native  ## C tests under sanitizers, then the Python tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+test: build/venv/.installed extras native  ## C tests under sanitizers, then the Python tests
+	$(PYTEST) -m "not slow" ../tests
 
-test-slow: build extras  ## Python tests that take long: torchrun, sweeps, learning, other packages' envs
-	$(BIN)/python -m pytest -n 2 -m slow
+test-slow: build/venv/.installed extras  ## Python tests that take long: torchrun, sweeps, learning, other packages' envs
+	$(PYTEST) -m slow ../tests
 
 test-integrations: build extras  ## every family of third-party envs, with its packages
 	$(BIN)/python scripts/test_integrations.py
@@ -50,8 +56,7 @@ native:  ## C tests under ASan, UBSan and TSan
 bench: build extras  ## the speed bars beside their yardsticks
 	$(BIN)/python benchmarks/bars.py
 
-wheel: build  ## a wheel in dist/
-	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+wheel: $(SDIST)  ## an sdist and the wheel made of it, in dist/
 
 build: $(VENV)/.built  ## the venv with what training needs, and the C core
 
@@ -70,6 +75,22 @@ $(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)
 
 $(VENV)/.extras: pyproject.toml constraints.txt | $(VENV)/.built
 	$(EDITABLE) ".[$(EXTRAS)]"
+	touch $@
+
+# The wheel is made of the sdist's files and, not to compile all of the core again, of the objects of
+# the clone: tests/test_package.py compares the files of both.
+$(SDIST): $(VENV)/.built $(PACKAGE) $(FOLDERS)
+	rm -rf dist
+	$(BIN)/python -c "from scikit_build_core.build import build_sdist; build_sdist('dist')" > /dev/null
+	$(PIP) wheel --no-deps --no-build-isolation -w dist -C cmake.source-dir=$(CURDIR) \
+	  -C build-dir="$(CURDIR)/build/{wheel_tag}" $@
+
+# The wheel in a venv of its own, which borrows all other packages.
+build/venv/.installed: $(SDIST)
+	$(BIN)/python -m venv --clear --without-pip build/venv
+	$(PIP) --python build/venv/bin/python install --no-deps dist/pufferlib-$(VERSION)-*.whl
+	$(BIN)/python -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
+	  > $$(echo build/venv/lib/python*/site-packages)/borrowed.pth
 	touch $@
 
 clean:  ## remove what was built, keep the venv

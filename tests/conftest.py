@@ -1,7 +1,12 @@
-"""Tests share few cores: torch computes on one thread unless a test asks for more."""
+"""Tests share few cores: torch computes on one thread unless a test asks for more.
+
+`--package DIST` names the folder of the wheel that the tests run on: `make test` installs it first.
+Without it they run on what `import pufferlib` gives, the sources of an editable install.
+"""
 
 import importlib
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +18,21 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import torch
 
+import pufferlib
+
 torch.set_num_threads(1)
 SCRIPTS = str(Path(__file__).resolve().parent.parent / "scripts")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--package", type=Path, help="the folder of the sdist and wheel to test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--package"):
+        imported = Path(pufferlib.__file__).resolve()
+        if not imported.is_relative_to(Path(sys.prefix).resolve()):
+            raise pytest.UsageError(f"--package needs an installed wheel, but imports {imported}")
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,12 @@ def test_training_installs_only_what_it_needs_and_tests_the_rest() -> None:
     for verb in ("test", "check", "format", "bench"):
         wanted = commands(verb)
         assert re.search(r'-e "\.\[dev,.*wandb.*ray.*\]"$', wanted, re.MULTILINE)
-    assert commands("test").rstrip().endswith('pytest -n 2 -m "not slow"')
+    for verb, marked in (("test", '"not slow"'), ("test-slow", "slow")):
+        wanted = commands(verb)
+        assert re.search(r"--python build/venv/\S+ install .*\.whl$", wanted, re.MULTILINE)
+        assert re.search(
+            rf"^cd build && venv/bin/python .*-m {marked} \.\./tests$", wanted, re.MULTILINE
+        )
 
 
 # One agent per row of `agents`; REWARD, OBSERVE and MORE are what a test gets wrong.
@@ -94,7 +99,7 @@ def write_env(
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the core, so that its objects are compiled once for all tests."""
+    """A copy of the core. The tests of group `core` share a worker, so they compile it once."""
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")
     folder = tmp_path_factory.mktemp("core")
@@ -114,10 +119,11 @@ def core(copied: Path) -> Path:
 
 
 def build(core: Path, names: list[str], target: str = "puffer_linked") -> tuple[int, str]:
-    """Build the core with the envs `names`; return the exit code and all that was printed."""
+    """Build the core with the envs `names`, or one of its objects; return exit code and output."""
     (core / "csrc" / "envs.def").write_text("".join(f"ENV({name})\n" for name in names))
     made = core / "build"
-    configure = ["cmake", "-S", core, "-B", made, f"-DPython_EXECUTABLE={sys.executable}"]
+    configure = ["cmake", "-G", "Unix Makefiles", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure += ["-S", str(core), "-B", str(made)]
     subprocess.run(configure, capture_output=True, check=True)
     command = ["cmake", "--build", made, "--target", target]
     plain = {**os.environ, "LC_ALL": "C"}  # quotes in ASCII
@@ -129,7 +135,7 @@ def test_a_misspelt_function_fails_the_build_with_its_line(core: Path) -> None:
     source = write_env(core, "typo", reward="puf_rewrad(&env->slots, 0, 1)")
     line = 1 + source.read_text().split("puf_rewrad")[0].count("\n")
 
-    code, said = build(core, ["typo"], target="puffer")
+    code, said = build(core, ["typo"], target="csrc/envs/typo.o")
 
     assert code != 0
     assert re.search(rf"envs/typo\.c:{line}:\d+: error: .*'puf_rewrad'", said), said
@@ -140,7 +146,7 @@ def test_a_missing_function_fails_the_build_with_the_line_that_wants_it(core: Pa
     text = source.read_text()
     source.write_text(text.replace("PUF_ANY_STATE(blind)\n", ""))
 
-    code, said = build(core, ["blind"], target="puffer")
+    code, said = build(core, ["blind"], target="csrc/envs/blind.o")
 
     assert code != 0
     assert re.search(r"envs/blind\.c:\d+:\d+: .*PUF_ENV", said), said
@@ -148,6 +154,7 @@ def test_a_missing_function_fails_the_build_with_the_line_that_wants_it(core: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("core")
 @pytest.mark.parametrize("mistake", ["declared", "listed"])
 def test_no_symbol_is_left_undefined_for_the_import_to_find(core: Path, mistake: str) -> None:
     more = "extern void puf_nowhere(void);" if mistake == "declared" else ""
@@ -174,6 +181,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("core")
 def test_the_check_finds_writes_past_a_row_of_a_compiled_env(core: Path) -> None:
     write_env(core, "sound")
     write_env(core, "wide", observe="obs[3] = 1")  # into the row of the next agent, of the next env

@@ -7,6 +7,7 @@ removes the temporary file of a killed one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -84,6 +85,40 @@ def open_regular(path: Path, limit: int) -> Iterator[BinaryIO]:
             yield file
     finally:
         os.close(opened)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file that is changed in place; raise ValueError if it may be elsewhere too.
+
+    A stranger who made the folder of `path` could have made it a link to any file of the user, of
+    either kind.
+    """
+    try:
+        opened = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("it is a link") from None
+        raise
+    status = os.fstat(opened)
+    reason = _link(status) if stat.S_ISREG(status.st_mode) else "not a file"
+    if reason:
+        os.close(opened)
+        raise ValueError(f"it is {reason}")
+    return opened
+
+
+def link_at(path: Path) -> str:
+    """Return "a link" or "a hard link" if what is at `path` may be elsewhere too, else ""."""
+    try:
+        return _link(os.lstat(path))
+    except FileNotFoundError:
+        return ""
+
+
+def _link(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return "a link"
+    return "a hard link" if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 else ""
 
 
 @contextmanager

@@ -63,14 +63,17 @@ def main(words: list[str]) -> int:
     else:
         driver = _new_sweep(name, env, options, overrides)
     if options.report:
-        return _finish(driver)
+        _finish(driver)
+        return 0
     with _display(driver) as show, stop_requests(_announce_stop) as received:
         driver.on_event = show
         driver.run(lambda: bool(received))
-    _finish(driver)
+    has_best = _finish(driver)
     if received:
-        print(f"puffer: stopped; {_resume_command(driver)} continues it", file=sys.stderr)
-    return 128 + received[0] if received else 0
+        command = _resume_command(driver, options, overrides)
+        print(f"puffer: stopped; {command} continues it", file=sys.stderr)
+        return 128 + received[0]
+    return 0 if has_best else 1
 
 
 def _announce_stop() -> None:
@@ -155,6 +158,8 @@ def _old_sweep(
             )
     folder = _find_folder(name, options.folder, storage)
     study, about = load_study(storage, options.study, folder, changes)
+    if study.damage:
+        print(f"puffer: {study.damage}", file=sys.stderr)
     return Driver(study, _base_config(about, name), folder, env)
 
 
@@ -185,7 +190,7 @@ def _find_folder(name: str, given: str | None, storage: str | None) -> Path:
 
     if given is not None:
         folder = Path(given)
-        if storage is None and not (folder / JOURNAL).is_file():
+        if storage is None and not os.path.lexists(folder / JOURNAL):
             raise UsageError(f"{quoted(folder)} must be the folder of a sweep, but is not.")
         return folder
     if storage is not None:
@@ -200,9 +205,16 @@ def _find_folder(name: str, given: str | None, storage: str | None) -> Path:
     return newest.parent
 
 
-def _resume_command(driver: Driver) -> str:
-    folder = shlex.quote(str(driver.folder))
-    return f"`puffer sweep {driver.config.name} --resume --folder {folder}`"
+def _resume_command(driver: Driver, options: argparse.Namespace, overrides: list[Override]) -> str:
+    """Return the command that continues a sweep: of what the user has typed, but for a password."""
+    from pufferlib.sweep import hidden
+
+    words = ["puffer", "sweep", driver.config.name, "--resume", "--folder", str(driver.folder)]
+    words += ["--study", options.study] if options.study else []
+    for section, key, text in overrides:
+        if (section, key) == ("sweep", "storage"):
+            words += ["--sweep.storage", hidden(text)]
+    return f"`{shlex.join(words)}`"
 
 
 # ---- Display -------------------------------------------------------------------------------------
@@ -325,23 +337,28 @@ class _View:
 # ---- Report --------------------------------------------------------------------------------------
 
 
-def _finish(driver: Driver) -> int:
-    """Write best.ini and the pictures, print the results."""
+def _finish(driver: Driver) -> bool:
+    """Write best.ini and the pictures, print the results; return whether there is a best config."""
     from pufferlib.sweep import plots, report
 
     found = report.make_report(driver.study)
     _print_report(driver, found)
     if found.best is None:
-        return 0
+        return False
     ini, picture = driver.folder / report.BEST, driver.folder / _PICTURE
-    report.write_best(driver, found, ini)
     try:
+        report.write_best(driver, found, ini)
         plots.draw(driver.study, found, picture)
         print(f"pictures: {picture}")
     except ImportError as error:
         print(f"puffer: no pictures: {error}", file=sys.stderr)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"{quoted(driver.folder)} must be a folder that can be written, but: {reason}."
+        ) from error
     print(f"best config: puffer train {driver.config.name} --config {shlex.quote(str(ini))}")
-    return 0
+    return True
 
 
 def _print_report(driver: Driver, found: Report) -> None:

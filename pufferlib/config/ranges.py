@@ -138,7 +138,9 @@ class LogUniform(Range):
         return [_clipped(math.log(value / self.low) / math.log(self.high / self.low))]
 
     def contains(self, value: Any) -> bool:
-        return _is_between(value, self.low, self.high)
+        return _is_between(value, self.low, self.high) and not (
+            self.integer and not _is_whole(value)
+        )
 
     def checked(self, check: Callable[[Any], Any], integer: bool) -> Range:
         return LogUniform(check(self.low), check(self.high), self.integer or integer)

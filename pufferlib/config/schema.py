@@ -271,7 +271,7 @@ class SweepConfig(Section):
         None, "trials in the sweep; none: 50, or no limit if max_cost is set", low=1
     )
     cost: Literal["seconds", "steps"] = option("seconds", "what a trial costs: its training time")
-    max_cost: float | None = option(None, "cost of all trials together", low=0)
+    max_cost: float | None = option(None, "cost of all trials together", low=0.001)
     parallel: int | None = option(None, "trials at a time; none: as many as the cores allow", low=1)
     threads: int = option(1, "cores of each trial", low=1)
     early_stop: bool = option(True, "stop trials that are clearly behind the best ones")

@@ -2,6 +2,7 @@
 
 from pufferlib.runs.folder import (
     CONFIG,
+    LATEST,
     LOG,
     Found,
     Run,
@@ -16,6 +17,7 @@ from pufferlib.runs.pretrained import keep_policy, pretrained_path
 
 __all__ = [
     "CONFIG",
+    "LATEST",
     "LOG",
     "Found",
     "Run",

@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from pufferlib.closing import Closing
 from pufferlib.config import Config
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
-from pufferlib.files import link_atomically, read_regular, remove_unfinished, write_atomically
+from pufferlib.files import (
+    link_at,
+    link_atomically,
+    read_regular,
+    remove_unfinished,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from pufferlib.training.trainer import PuffeRL
@@ -165,9 +171,9 @@ class Run(Closing):
     def check_own(self) -> None:
         """Raise UsageError if a file to append to is a link, which could lead anywhere."""
         for name in (LOG, "tensorboard"):
-            if (self.folder / name).is_symlink():
+            if kind := link_at(self.folder / name):
                 raise UsageError(
-                    f"{quoted(self.folder / name)} must be in the folder of the run, but is a link."
+                    f"{quoted(self.folder / name)} must be in the folder of the run, but is {kind}."
                 )
 
 

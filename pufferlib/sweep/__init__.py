@@ -7,10 +7,11 @@ shows what was found. `Protein` in pufferlib/protein.py is the class for scripts
 from pufferlib.sweep import plots, report
 from pufferlib.sweep.driver import BUDGET_KEYS, Driver, Event, config_ini, with_values
 from pufferlib.sweep.envs import check_params, find_env
+from pufferlib.sweep.journal import JOURNAL
 from pufferlib.sweep.search_space import SearchSpace
+from pufferlib.sweep.storage import hidden
 from pufferlib.sweep.study import (
     DEFAULT_TRIALS,
-    JOURNAL,
     Study,
     Trial,
     TrialState,
@@ -34,6 +35,7 @@ __all__ = [
     "config_ini",
     "create_study",
     "find_env",
+    "hidden",
     "load_study",
     "plots",
     "report",

@@ -80,7 +80,11 @@ def _value(key: str, each: Range, params: Mapping[str, Any]) -> Any:
         value = 1 / (1 + math.exp(-params[f"logit({key})"]))
         return min(max(value, each.low), each.high)
     if isinstance(each, Pow2):
-        return 1 << params[f"log2({key})"]
+        low, high = each.exponents
+        exponent = params[f"log2({key})"]
+        if not low <= exponent <= high:
+            raise ValueError(f"the exponent must be from {low} to {high}, but is {exponent}")
+        return 1 << exponent
     if isinstance(each, Choice) and each.is_ordered and len(each.values) > 2:
         return each.values[params[f"choice({key})"]]
     return params[key]

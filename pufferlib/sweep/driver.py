@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
 import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pufferlib.config import Config, merge_train_layers
-from pufferlib.errors import UsageError, nearest, quoted
+from pufferlib.errors import PufferError, UsageError, error_line, nearest, one_line, quoted
+from pufferlib.files import link_at
 from pufferlib.sweep.executors import (
     Executor,
     Job,
@@ -23,6 +28,7 @@ from pufferlib.sweep.executors import (
     Progress,
     RayExecutor,
     is_in_use,
+    is_saved,
     read_log,
 )
 from pufferlib.sweep.study import Study, Trial, TrialState, check_installed
@@ -35,6 +41,8 @@ _REAP = 15.0  # seconds between two looks for dead drivers
 _PATIENCE = 60.0  # seconds for a trial to save and end
 _FALSE_STARTS = 3  # trials that end before training; if they are the first, the sweep is wrong
 
+# what a trial says whose disk is full
+_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
 _KILLS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # from outside
 
 Kind = Literal["start", "progress", "end"]
@@ -58,6 +66,11 @@ class _Running:
         self.ends_as: TrialState | None = None  # once it was asked to end
         self.deadline = math.inf
         self.next_check = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has logged its last iteration."""
+        return bool(self.points) and self.points[-1][0] >= 1
 
     @property
     def curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -84,6 +97,7 @@ class Driver:
     ) -> None:
         self._executor = executor
         self.study, self.config, self.folder = study, config, folder
+        self._trials = folder / "trials"
         self._env, self.on_event = env, on_event
         self._keys = {key: key for key in study.space.ranges} | dict(keys or {})
         self._running: list[_Running] = []
@@ -117,11 +131,19 @@ class Driver:
                 for each in list(self._running):
                     self._follow(each)
         finally:
+            with _held_signals():  # a second Ctrl-C must not leave a trial behind
+                self._end_all()
+            executor.close()
+
+    def _end_all(self) -> None:
+        """Record the trials that still run as lost and end them, whatever else goes wrong."""
+        try:
+            for each in self._running:
+                self.study.tell(each.trial, "lost", each.curve, "the sweep was interrupted")
+        finally:
             for each in self._running:
                 each.process.kill()
-                self.study.tell(each.trial, "lost", each.curve, "the sweep was interrupted")
             self._running.clear()
-            executor.close()
 
     def reap(self) -> None:
         """Record the trials of dead drivers: complete if their run is, else lost."""
@@ -129,25 +151,47 @@ class Driver:
             return
         self._next_reap = time.monotonic() + _REAP
         for trial in self.study.abandoned():
-            if trial.folder and is_in_use(Path(trial.folder)):  # its process is about to end
+            folder = self._own_folder(trial)
+            if folder is not None and is_in_use(folder):  # its process is about to end
                 self._next_reap = time.monotonic() + 1
                 continue
             running = _Running(trial, _NoProcess())
-            self._note_records(running, read_log(Path(trial.folder)) if trial.folder else [])
-            if running.points and running.points[-1][0] >= 1:
+            if folder is not None:
+                self._note_records(running, read_log(folder))
+            if running.is_whole and folder is not None and is_saved(folder):
                 self._end(running, "complete")
             else:
                 self._end(running, "lost", "its driver was killed")
 
+    def _own_folder(self, trial: Trial) -> Path | None:
+        """Return the folder of a trial in that of the sweep, None if it is not there.
+
+        Where the study says that it is makes no difference: a stranger may have written that.
+        """
+        path = self._trials / Path(trial.folder).name
+        is_ours = re.fullmatch(r"[0-9a-f]+-\d+", path.name) and not link_at(self._trials)
+        return path if is_ours and not link_at(path) and os.path.isdir(path) else None
+
     def _start_trials(self, executor: Executor, is_stopped: Callable[[], object]) -> bool:
         """Start trials while there is room and budget; return whether there was budget."""
         while len(self._running) < self._parallel and not is_stopped():
-            trial = self.study.ask(self._first_config(), self.folder / "trials")
+            if link_at(self._trials):
+                raise UsageError(
+                    f"{quoted(self._trials)} must be in the folder of the sweep, but is a link."
+                )
+            trial = self.study.ask(self._first_config(), self._trials)
             if trial is None:
                 return False
-            ini = config_ini(self.trial_config(trial))
-            job = Job(self.config.name, ini, trial.folder, self.study.config.threads, self._env)
-            self._running.append(_Running(trial, executor.start(job)))
+            try:
+                ini = config_ini(self.trial_config(trial))
+                job = Job(self.config.name, ini, trial.folder, self.study.config.threads, self._env)
+                process = executor.start(job)
+            except BaseException as error:
+                self.study.tell(trial, "lost", failure=f"it was not started: {error_line(error)}")
+                if isinstance(error, OSError):
+                    raise _cannot_write(self.folder, error.strerror or error) from error
+                raise
+            self._running.append(_Running(trial, process))
             self.on_event(Event("start", trial))
         return True
 
@@ -198,9 +242,8 @@ class Driver:
                     return
                 each.next_check = time.monotonic() + _CHECK
                 self.on_event(Event("progress", replace(each.trial, curve=each.curve)))
-                is_whole = each.points[-1][0] >= 1  # only its last checkpoint is missing
                 end = self.study.note(each.trial, each.curve)
-                if end is not None and not is_whole:
+                if end is not None and not each.is_whole:  # else only its checkpoint is missing
                     each.ends_as = end
                     each.deadline = time.monotonic() + _PATIENCE
                     each.process.stop()
@@ -210,8 +253,8 @@ class Driver:
         self._running.remove(each)
         code = progress.exit_code
         failure = progress.failure or f"exit code {code}"
-        if code == 0 and each.points:
-            self._end(each, "complete")
+        if each.points and (code == 0 or (each.is_whole and progress.is_saved)):
+            self._end(each, "complete")  # even if its process has died in the act of ending
         elif each.ends_as is not None and each.points:
             self._end(each, each.ends_as)
         elif code == 0:
@@ -220,6 +263,9 @@ class Driver:
             # once may be bad luck; twice it is probably too large for the machine
             state = "lost" if each.trial.retry_of is None else "failed"
             self._end(each, state, f"its process was killed by signal {abs(code) % 128}")
+        elif any(reason in failure for reason in _FULL):  # that says nothing about the config
+            self._end(each, "lost", failure)
+            raise _cannot_write(self.folder, next(r for r in _FULL if r in failure))
         elif code < 0:
             said = f": {progress.failure}" if progress.failure else ""
             self._end(each, "failed", f"it crashed with signal {-code}{said}")
@@ -234,13 +280,13 @@ class Driver:
             each.records += 1
             each.keys = list(record)
             key = metric if metric in record else f"env/{metric}"
-            score = record.get(key)
+            score = _number(record, key)
             self._has_metric = self._has_metric or key in record
-            if score is None or not math.isfinite(score):
+            steps, total = _number(record, "steps"), _number(record, "total_steps")
+            spent = _number(record, "uptime") if cost == "seconds" else steps
+            if score is None or spent is None or steps is None or not total:
                 continue
-            spent = record["uptime"] if cost == "seconds" else record["steps"]
-            share = min(1.0, record["steps"] / record["total_steps"])
-            each.points.append((share, float(spent), float(score)))
+            each.points.append((min(1.0, steps / total), spent, score))
 
     def _missing_metric(self, each: _Running) -> None:
         """Record a run that never reported the metric; raise if no run does."""
@@ -268,6 +314,32 @@ class Driver:
             raise UsageError(f"the first {_FALSE_STARTS} trials could not start: {failure}")
 
 
+def _cannot_write(folder: Path, reason: object) -> PufferError:
+    return PufferError(
+        f"cannot write to {one_line(folder)}: {reason}. Its trials count as lost: "
+        "--resume runs them again."
+    )
+
+
+@contextmanager
+def _held_signals() -> Iterator[None]:
+    """Hold back Ctrl-C, SIGTERM and SIGHUP until the end of the block."""
+    received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {
+        signum: signal.signal(signum, lambda signum, frame: received.append(signum))
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if is_main and signal.getsignal(signum) is not None
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    if received:
+        signal.raise_signal(received[0])
+
+
 class _NoProcess:
     """The process of a trial whose driver is dead."""
 
@@ -277,6 +349,15 @@ class _NoProcess:
     def stop(self) -> None: ...
 
     def kill(self) -> None: ...
+
+
+def _number(record: Mapping[str, Any], key: str) -> float | None:
+    """Return a finite number of a log, None if it has none: the log may be a stranger's."""
+    value = record.get(key)
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 # ---- Configs -------------------------------------------------------------------------------------

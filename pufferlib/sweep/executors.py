@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pufferlib.errors import imported, one_line
-from pufferlib.runs import LOG
+from pufferlib.files import open_regular
+from pufferlib.runs import LATEST, LOG
 from pufferlib.sweep.child import HEADER
 from pufferlib.system import usable_cores
 
 INI = "trial.ini"
+_MAX_LOG = 1 << 32  # bytes
 # what Python runs for a trial; -m would warn that the package has already imported the module, and
 # without -P modules of the working folder would come before all others
 PROGRAM = ("-P", "-c", "from pufferlib.sweep.child import main; main()")
@@ -41,6 +43,7 @@ class Progress(NamedTuple):
     records: list[dict[str, Any]]
     exit_code: int | None
     failure: str = ""  # last line that an ended trial wrote to stderr
+    is_saved: bool = False  # whether an ended trial has left the checkpoint of its last iteration
 
 
 class Process(Protocol):
@@ -74,7 +77,7 @@ class LocalProcess:
 
     def __init__(self, job: Job, program: Sequence[str] = PROGRAM) -> None:
         self._folder = Path(job.folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True)  # a new one, which nobody has prepared
         ini = self._folder / INI
         ini.write_text(job.ini)
         threads = str(job.threads)
@@ -112,7 +115,7 @@ class LocalProcess:
             return Progress(records, None)
         failure = self._last_error()
         self._close()
-        return Progress(records, code, failure)
+        return Progress(records, code, failure, is_saved(self._folder))
 
     def stop(self) -> None:
         """Ask the run to save and end after its iteration."""
@@ -155,7 +158,7 @@ class _LogReader:
             if self._path is None:
                 return []
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path, _MAX_LOG) as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:  # a run that fails before it trains removes its folder
@@ -163,7 +166,8 @@ class _LogReader:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        records = map(json.loads, whole.splitlines())
+        return [record for record in records if isinstance(record, dict)]
 
 
 def is_in_use(folder: Path) -> bool:
@@ -182,9 +186,17 @@ def is_in_use(folder: Path) -> bool:
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return what the run in the folder of a trial has logged."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         return _LogReader(folder).read()
     return []
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether the run in the folder of a trial has saved after it last logged."""
+    for log in folder.glob(f"*/{LOG}"):
+        with contextlib.suppress(OSError):
+            return os.stat(log.with_name(LATEST)).st_mtime_ns >= os.stat(log).st_mtime_ns
+    return False
 
 
 class LocalExecutor:
@@ -212,12 +224,10 @@ class RayExecutor:
         self._ray, self._program = imported("ray", "ray", "Ray"), program
         self._is_own = not self._ray.is_initialized()
         if self._is_own:
-            self._ray.init(  # the cluster of RAY_ADDRESS, or a new one on this machine
-                address=os.environ.get("RAY_ADDRESS"),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="error",
-            )
+            from pufferlib.vectorization.ray import connect
+
+            # the cluster of RAY_ADDRESS, or one that only this machine can reach
+            connect(self._ray, None, log_to_driver=False, logging_level="error")
 
     def capacity(self, threads: int) -> int:
         """Return how many trials the cores of the cluster can run."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pufferlib.errors import imported
+from pufferlib.errors import imported, one_line
+from pufferlib.files import write_atomically
 from pufferlib.sweep.report import Report, format_value
 from pufferlib.sweep.study import Study, Trial
 
@@ -24,6 +27,15 @@ def draw(study: Study, report: Report, path: Path) -> None:
     matplotlib.use("Agg")  # no window, no display
     from matplotlib import pyplot
 
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # not those of a matplotlibrc in the working folder
+        matplotlib.rcParams["text.parse_math"] = False  # names may have any sign
+        warnings.simplefilter("ignore")  # about glyphs that the font lacks
+        write_atomically(path, _drawn(pyplot, study, report))
+
+
+def _drawn(pyplot: Any, study: Study, report: Report) -> bytes:
+    """Return the PNG."""
     scored = [t for t in report.trials if len(t.curve) and t.state in _COLORS]
     figure, axes = pyplot.subplots(2, 2, figsize=(13, 9), constrained_layout=True)
     try:
@@ -36,10 +48,12 @@ def draw(study: Study, report: Report, path: Path) -> None:
             for state in ("complete", "stopped", "cut", "failed", "lost")
             if report.count(state)
         )
-        figure.suptitle(f"{study.name}: {len(report.trials)} trials ({counts})")
-        figure.savefig(path, dpi=110)
+        figure.suptitle(f"{one_line(study.name, 80)}: {len(report.trials)} trials ({counts})")
+        picture = io.BytesIO()
+        figure.savefig(picture, dpi=110, format="png")
     finally:
         pyplot.close(figure)
+    return picture.getvalue()
 
 
 def _draw_front(axes: Any, study: Study, report: Report, scored: list[Trial]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pufferlib.errors import one_line
 from pufferlib.files import write_atomically
 from pufferlib.sweep.driver import Driver, config_ini
 from pufferlib.sweep.study import Study, Trial
@@ -80,7 +81,7 @@ def write_best(driver: Driver, report: Report, path: Path) -> None:
     spread = f" +- {np.std(scores):.4g} ({len(scores)} seeds)" if len(scores) > 1 else ""
     comment = (
         f"{driver.config.name}: {study.config.metric} {np.mean(scores):.4g}{spread} at "
-        f"{best.cost:.4g} {study.config.cost}; trial {best.number} of study {study.name}"
+        f"{best.cost:.4g} {study.config.cost}; trial {best.number} of study {one_line(study.name)}"
     )
     text = config_ini(driver.trial_config(best), comment, own=False)
     write_atomically(path, text.encode())

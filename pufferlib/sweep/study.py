@@ -7,13 +7,12 @@ trials that another one, or the next, finds and records as lost.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -21,18 +20,20 @@ from typing import Any, Literal
 import numpy as np
 import psutil
 
-from pufferlib.config import Range, SweepConfig, check_range
+from pufferlib.config import Range, SweepConfig, check_range, full_key
 from pufferlib.errors import MissingExtraError, UsageError, imported, one_line, quoted
 from pufferlib.sweep.distributions import from_params, to_distributions, to_params
 from pufferlib.sweep.evidence import Curve, Evidence, State, is_hopeless, pareto_front, thin
 from pufferlib.sweep.method import Budget, Protein, Suggestion
 from pufferlib.sweep.search_space import SearchSpace
+from pufferlib.sweep.storage import open_storage, storage_errors
 
-JOURNAL = "study.journal"
 DEFAULT_TRIALS = 50
 _STALE = 120.0  # seconds without a sign of life after which a driver elsewhere counts as dead
 _BEAT = 20.0  # seconds between two signs of life
 _BEAT_COST = 0.01  # share of max_cost that a trial may spend between two of them
+_MAX_METRIC = 200  # characters of the name of a metric
+_LARGEST = 1e30  # what a score or a cost may be in a study that others may have written
 
 TrialState = Literal["running", "complete", "stopped", "cut", "failed", "lost"]
 
@@ -88,6 +89,7 @@ class Study:
         self._sampler = _make_sampler(self._optuna, config.method, seed)
         self._ids: dict[int, int] = {}  # of trials in the storage, by number
         self._last_beat: dict[int, tuple[float, float]] = {}  # when, and cost by then, by number
+        self.damage = ""  # one line about what in the storage cannot be read
         self._driver = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -98,16 +100,38 @@ class Study:
 
     def trials(self) -> list[Trial]:
         """Return all trials by number."""
-        return [self._trial(frozen) for frozen in self._frozen()]
+        return [trial for trial, _ in self._read()]
 
-    def _frozen(self) -> list[Any]:
-        found = self._study.get_trials(deepcopy=False)
+    def _read(self) -> list[tuple[Trial, Any]]:
+        """Return all trials that can be read by number, and what Optuna has of each."""
+        with storage_errors(self._optuna):
+            found = self._study.get_trials(deepcopy=False)
         self._ids |= {frozen.number: frozen._trial_id for frozen in found}
-        return sorted(found, key=lambda frozen: frozen.number)
+        pairs = [(self._checked_trial(frozen), frozen) for frozen in found]
+        sound = [(trial, frozen) for trial, frozen in pairs if trial is not None]
+        return sorted(sound, key=lambda pair: pair[0].number)
+
+    def _checked_trial(self, frozen: Any) -> Trial | None:
+        """Return a trial, None if its values cannot be those of one: anyone may have written it."""
+        try:
+            trial = self._trial(frozen)
+            units = self.space.encode(trial.config)
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
+            return None
+        is_sound = (
+            self.space.contains(trial.config)
+            and bool(np.isfinite(units).all())
+            and 0 <= trial.seed < 2**63
+            and (trial.state != "complete" or len(trial.curve) > 0)
+            and isinstance(trial.failure, str)
+            and isinstance(trial.folder, str)
+            and isinstance(trial.retry_of, int | None)
+        )
+        return trial if is_sound else None
 
     def _trial(self, frozen: Any) -> Trial:
         states = self._optuna.trial.TrialState
-        attrs = frozen.user_attrs
+        attrs = dict(frozen.user_attrs)
         state: TrialState = "running"
         if frozen.state == states.COMPLETE:
             state = "complete"
@@ -115,12 +139,13 @@ class Study:
             state = "cut" if attrs.get("cut") else "stopped"
         elif frozen.state == states.FAIL:
             state = "lost" if attrs.get("lost") else "failed"
+        curve = np.array(attrs.get("curve", []), dtype=np.float64).reshape(-1, 3)
         return Trial(
             frozen.number,
             from_params(self.space, frozen.params),
             state,
             int(attrs.get("seed", 0)),
-            np.array(attrs.get("curve", []), dtype=np.float64).reshape(-1, 3),
+            curve[(np.abs(curve) < _LARGEST).all(axis=1)],
             attrs.get("failure", ""),
             attrs.get("folder", ""),
             attrs.get("retry_of"),
@@ -151,6 +176,19 @@ class Study:
             state: State = "cut" if each.state == "lost" else each.state
             found.append(Evidence(self.space.encode(each.config), curve, state))
         return found
+
+    def describe_damage(self, lines: Sequence[int]) -> str:
+        """Return one line about lines of the journal and trials that cannot be read, "" if none."""
+        with storage_errors(self._optuna):
+            given = self._study.get_trials(deepcopy=False)
+        known = {trial.number for trial in self.trials()}
+        numbers = [each.number for each in given if each.number not in known]
+        parts = []
+        if lines:
+            parts.append(f"line {_listed(lines)} of its journal")
+        if numbers:
+            parts.append(f"trial {_listed(numbers)}")
+        return f"cannot read {' and '.join(parts)}; the rest is used" if parts else ""
 
     # ---- Ask and tell ----------------------------------------------------------------------------
 
@@ -205,8 +243,7 @@ class Study:
         # Samplers write to the trial that they suggest for. Ours is created whole, afterwards, so
         # they get a copy of the study.
         copied = self._optuna.create_study(direction=self.config.goal, sampler=self._sampler)
-        known = self._study.get_trials(deepcopy=False)
-        copied.add_trials([each for each in known if not each.user_attrs.get("cut")])
+        copied.add_trials([frozen for trial, frozen in self._read() if trial.state != "cut"])
         return from_params(self.space, copied.ask(self._distributions).params)
 
     def _to_retry(self, trials: Sequence[Trial]) -> Trial | None:
@@ -247,8 +284,10 @@ class Study:
             "retry_of": None if retry is None else retry.number,
         }
         template = self._template(to_params(self.space, config), attrs)
-        trial_id = self._storage.create_new_trial(self._study._study_id, template_trial=template)
-        frozen = self._storage.get_trial(trial_id)
+        with storage_errors(self._optuna):
+            study_id = self._study._study_id
+            trial_id = self._storage.create_new_trial(study_id, template_trial=template)
+            frozen = self._storage.get_trial(trial_id)
         self._ids[frozen.number] = trial_id
         return self._trial(frozen)
 
@@ -285,7 +324,8 @@ class Study:
     def _set_attrs(self, trial: Trial, attrs: Mapping[str, Any]) -> None:
         for key, value in attrs.items():
             try:
-                self._storage.set_trial_user_attr(self._ids[trial.number], key, value)
+                with storage_errors(self._optuna):
+                    self._storage.set_trial_user_attr(self._ids[trial.number], key, value)
             except self._optuna.exceptions.UpdateFinishedTrialError:
                 return
 
@@ -299,15 +339,12 @@ class Study:
             self._set_attrs(trial, {state: True})
         ends = {"complete": states.COMPLETE, "stopped": states.PRUNED, "cut": states.PRUNED}
         values = [value] if state == "complete" and value is not None else None
-        if state in ("stopped", "cut") and value is not None:  # where Optuna keeps it
-            try:
-                self._storage.set_trial_intermediate_value(self._ids[trial.number], 0, value)
-            except self._optuna.exceptions.UpdateFinishedTrialError:
-                return False
+        number = self._ids[trial.number]
         try:
-            self._storage.set_trial_state_values(
-                self._ids[trial.number], ends.get(state, states.FAIL), values
-            )
+            with storage_errors(self._optuna):
+                if state in ("stopped", "cut") and value is not None:  # where Optuna keeps it
+                    self._storage.set_trial_intermediate_value(number, 0, value)
+                self._storage.set_trial_state_values(number, ends.get(state, states.FAIL), values)
         except self._optuna.exceptions.UpdateFinishedTrialError:
             return False
         self._last_beat.pop(trial.number, None)
@@ -317,22 +354,22 @@ class Study:
 
     def abandoned(self) -> list[Trial]:
         """Return running trials whose driver is dead."""
-        running = self._optuna.trial.TrialState.RUNNING
         return [
-            self._trial(frozen)
-            for frozen in self._frozen()
-            if frozen.state == running and self._is_abandoned(frozen.user_attrs)
+            trial
+            for trial, frozen in self._read()
+            if trial.state == "running" and self._is_abandoned(frozen.user_attrs)
         ]
 
     def _is_abandoned(self, attrs: Mapping[str, Any]) -> bool:
-        driver = attrs.get("driver", {})
-        if driver.get("host") != self._driver["host"]:
-            return time.time() - float(attrs.get("beat", 0)) > _STALE
+        driver = attrs.get("driver")
         try:
+            if not isinstance(driver, dict) or driver.get("host") != self._driver["host"]:
+                return time.time() - float(attrs.get("beat", 0)) > _STALE
             born = psutil.Process(driver["pid"]).create_time()
-        except psutil.Error:
-            return True
-        return bool(abs(born - driver["born"]) > 1)  # the number belongs to another process by now
+            # else the number belongs to another process by now
+            return bool(abs(born - driver["born"]) > 1)
+        except (psutil.Error, TypeError, ValueError, LookupError, OverflowError):
+            return True  # no driver of ours has written this
 
 
 # ---- Creating and loading ------------------------------------------------------------------------
@@ -361,23 +398,32 @@ def create_study(
     `about` is kept with it: JSON values that the caller needs to resume.
     """
     check_installed(config.method)  # before anything is written
-    optuna = imported("optuna", "sweep", "Optuna")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna = _quiet_optuna()
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"`folder` must be a folder that can be written, but got {quoted(folder)}: "
+                f"{error.strerror}."
+            ) from error
+    config = replace(config, storage=None)  # it may hold a password
     try:
-        study = optuna.create_study(
-            study_name=name,
-            storage=_open_storage(optuna, storage, folder),
-            direction=config.goal,
-            load_if_exists=False,
-        )
+        with storage_errors(optuna):
+            study = optuna.create_study(
+                study_name=name,
+                storage=open_storage(optuna, storage, folder, create=True)[0],
+                direction=config.goal,
+                load_if_exists=False,
+            )
+            study.set_user_attr("space", {key: str(each) for key, each in space.ranges.items()})
+            study.set_user_attr("sweep", dict(vars(config)))
+            study.set_user_attr("budget_key", space.budget_key)
+            study.set_user_attr("about", dict(about or {}))
     except optuna.exceptions.DuplicatedStudyError:
         raise UsageError(
             f"the storage must not have a study {quoted(name)} yet, but has one. Try --resume."
         ) from None
-    study.set_user_attr("space", {key: str(each) for key, each in space.ranges.items()})
-    study.set_user_attr("sweep", dict(vars(config)))
-    study.set_user_attr("budget_key", space.budget_key)
-    study.set_user_attr("about", dict(about or {}))
     return Study(study, space, config)
 
 
@@ -387,77 +433,75 @@ def load_study(
     folder: Path | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> tuple[Study, dict[str, Any]]:
-    """Return a study that exists, with `changes` of its options, and what was kept with it."""
+    """Return a study that exists, with `changes` of its options, and what was kept with it.
+
+    A stranger may have written all of it. What cannot be read is left out, and `Study.damage` names
+    it; what was kept with the study is a dict of anything.
+    """
+    optuna = _quiet_optuna()
+    opened, journal = open_storage(optuna, storage, folder, create=False)
+    with storage_errors(optuna):
+        names = [each for each in optuna.get_all_study_names(opened) if isinstance(each, str)]
+        if name is None and names:
+            name = names[-1]
+        if name not in names:
+            wanted = "a study" if name is None else f"the study {quoted(name)}"
+            known = f" It has {', '.join(map(quoted, names[:5]))}." if names else " It has none."
+            raise UsageError(f"the storage must have {wanted}, but does not.{known}")
+        found = optuna.load_study(study_name=name, storage=opened)
+        attrs = found.user_attrs
+    try:
+        config, space = _config_of(attrs, changes or {}), _space_of(attrs)
+        study = Study(found, space, config, is_new=False)
+        about = attrs.get("about")
+        if not isinstance(about, dict):
+            raise UsageError("nothing is kept with it")
+    except (UsageError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise UsageError(
+            f"study {quoted(name)} must be one of `puffer sweep`, but {one_line(error)}"
+        ) from error
+    study.damage = study.describe_damage(journal.skipped if journal else [])
+    return study, dict(about)
+
+
+def _quiet_optuna() -> Any:
     optuna = imported("optuna", "sweep", "Optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    opened = _open_storage(optuna, storage, folder)
-    names = optuna.get_all_study_names(opened)
-    if name is None and names:
-        name = names[-1]
-    if name not in names:
-        known = f" It has {', '.join(map(quoted, names[:5]))}." if names else " It has none."
-        raise UsageError(f"the storage must have the study {quoted(name)}, but does not.{known}")
-    study = optuna.load_study(study_name=name, storage=opened)
-    attrs = study.user_attrs
-    if "sweep" not in attrs:
-        raise UsageError(f"study {quoted(name)} must be one of `puffer sweep`, but is not.")
-    config = SweepConfig.from_dict({**attrs["sweep"], **(changes or {})})
-    ranges: dict[str, Range] = {
-        key: check_range(key, text, key) if "." in key else _plain_range(key, text)
-        for key, text in attrs["space"].items()
-    }
-    space = SearchSpace(ranges, attrs["budget_key"])
-    return Study(study, space, config, is_new=False), dict(attrs["about"])
+    return optuna
+
+
+def _config_of(attrs: Mapping[str, Any], changes: Mapping[str, Any]) -> SweepConfig:
+    """Return the options that a study was created with, but for `changes`."""
+    if not isinstance(attrs.get("sweep"), dict):
+        raise UsageError("it has no options of a sweep.")
+    config = SweepConfig.from_dict({**attrs["sweep"], **changes, "storage": None})
+    if not (config.metric.isprintable() and 0 < len(config.metric) <= _MAX_METRIC):
+        raise UsageError(f"its metric is {quoted(config.metric)}.")
+    return config
+
+
+def _space_of(attrs: Mapping[str, Any]) -> SearchSpace:
+    """Return the search space that a study was created with."""
+    texts = attrs.get("space")
+    if not isinstance(texts, dict):
+        raise UsageError("it has no search space.")
+    ranges: dict[str, Range] = {}
+    for key, text in texts.items():
+        if not (isinstance(text, str) and key.isprintable() and text.isprintable()):
+            raise UsageError(f"its range of {quoted(key)} is {quoted(text)}.")
+        if "." in key and full_key(key) != key:
+            raise UsageError(f"it searches {quoted(key)}.")
+        ranges[key] = check_range(key, text, key) if "." in key else _plain_range(key, text)
+    return SearchSpace(ranges, attrs.get("budget_key"))
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(numbers)[:8]))
+    return shown if len(numbers) <= 8 else f"{shown} and {len(numbers) - 8} more"
 
 
 def _plain_range(key: str, text: str) -> Range:
     return check_range(f"env.{key}", text, key)
-
-
-def _open_storage(optuna: Any, storage: str | None, folder: Path | None) -> Any:
-    if storage is not None:
-        try:
-            return optuna.storages.RDBStorage(
-                storage,
-                engine_kwargs={"connect_args": {"timeout": 60}}
-                if storage.startswith("sqlite")
-                else None,
-            )
-        except Exception as error:  # of a driver of a database
-            reason = one_line(error, 120)
-            raise UsageError(
-                f"`storage` must be the URL of a database, but got {quoted(storage)}: {reason}. "
-                "Try sqlite:///sweep.db."
-            ) from error
-    if folder is None:
-        return optuna.storages.InMemoryStorage()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = str(folder / JOURNAL)
-    journal = optuna.storages.journal
-    return optuna.storages.JournalStorage(journal.JournalFileBackend(path, _JournalLock(path)))
-
-
-class _JournalLock:
-    """The lock of a journal, which ends with its process; Optuna's own would stay for 30 s.
-
-    A line that a killed process has begun is removed before the next one is written.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path, self._file = path, -1
-
-    def acquire(self) -> bool:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        self._file = file
-        size = os.fstat(file).st_size
-        tail = os.pread(file, 1 << 20, max(0, size - (1 << 20)))
-        if tail and not tail.endswith(b"\n"):
-            os.ftruncate(file, size - len(tail) + tail.rfind(b"\n") + 1)
-        return True
-
-    def release(self) -> None:
-        os.close(self._file)
 
 
 def _make_sampler(optuna: Any, method: str, seed: int) -> Any:

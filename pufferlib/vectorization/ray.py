@@ -280,7 +280,7 @@ class _Connection:
         ray = imported("ray", "ray", "Ray")
         is_own = not ray.is_initialized()
         if is_own:
-            _connect(ray, address)
+            connect(ray, address)
         id = ray.get_runtime_context().get_worker_id()
         if cls.current is None or cls.current._id != id:
             cls.current = cls(ray, id, is_own)
@@ -318,13 +318,16 @@ class _Connection:
         return {"num_cpus": share, "scheduling_strategy": "SPREAD"}
 
 
-def _connect(ray: ModuleType, address: str | None) -> None:
+def connect(ray: ModuleType, address: str | None, **options: object) -> None:
+    """Connect to a cluster as `Ray` does; `options` are those of `ray.init`."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library must send no statistics
     is_given = address is not None or bool(os.environ.get("RAY_ADDRESS"))
     given = {} if address is None else {"address": address}
     try:
         with contextlib.nullcontext() if is_given else _on_loopback():
-            ray.init(**given, include_dashboard=None if address else False, logging_level="warning")
+            include_dashboard = None if address else False
+            options = {"logging_level": "warning", **options}
+            ray.init(**given, include_dashboard=include_dashboard, **options)
     except Exception as error:  # Ray raises plain Exceptions too
         reason = " ".join(str(error).split())
         if address is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from pufferlib import config as configs
 from pufferlib.cli import main
 from pufferlib.config import SweepConfig, check_range
 from pufferlib.sweep import SearchSpace, create_study
+from pufferlib.sweep.executors import LocalProcess
+from tests.rigs.forged_sweeps import cases
 
 pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
 
@@ -108,3 +112,67 @@ def test_resume_imports_no_module_that_only_a_file_names(
 
     assert "modules are only imported if you type them" in capfd.readouterr().err
     assert not Path("RUN").exists()
+
+
+# ---- 200 and more of them ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def good_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sweep whose budget is spent, in a journal and in a database."""
+    folder = tmp_path_factory.mktemp("good")
+    make_sweep(folder / "s", {})
+    make_sweep(folder / "d", {}, f"sqlite:///{folder / 's.db'}")
+    (folder / "outside").mkdir()
+    (folder / "outside/precious").write_text("precious")
+    (folder / "evil.py").write_text("open('RUN', 'w')\n")
+    return folder
+
+
+def snapshot(folder: Path) -> dict[str, object]:
+    """Return what lies in a folder, but for the sweep's own."""
+    paths = [path for path in folder.rglob("*") if path.relative_to(folder).parts[0] != "s"]
+    return {
+        str(path): path.read_bytes() if path.is_file() else path.lstat().st_mode
+        for path in paths
+        if not path.name.startswith("s.db")
+    }
+
+
+CASES = list(cases())
+SAMPLE = max(1, len(CASES) // 40)  # every so many of them are quick enough to be run always
+
+
+@pytest.mark.parametrize(
+    ("label", "forge"),
+    [
+        pytest.param(*case, id=case[0], marks=[pytest.mark.slow] if number % SAMPLE else [])
+        for number, case in enumerate(CASES)
+    ],
+)
+def test_a_forged_sweep_runs_nothing_and_writes_nowhere_else(
+    label: str,
+    forge: Callable[[], None],
+    good_sweep: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(good_sweep, tmp_path, dirs_exist_ok=True)
+    monkeypatch.syspath_prepend(str(tmp_path))  # as if evil.py were installed
+    monkeypatch.setattr(LocalProcess, "__init__", lambda self, job: pytest.fail("a trial started"))
+    forge()
+    before = snapshot(tmp_path)
+    words = ["--folder", "s"]
+    if label.startswith("database"):
+        words += ["--sweep.storage", "sqlite:///s.db"]
+    for command in ("--report", "--resume"):
+        code = main(["sweep", "bandit", command, *words])
+
+        output = capfd.readouterr()
+        assert code in (0, 1, 2)
+        assert len(output.err.splitlines()) <= 3, output.err
+        assert "Traceback" not in output.err
+        assert code != 2 or output.err.startswith("puffer: ")
+        assert not {"subprocess", "evil", "\x1b"} & {*output.out.replace(":", " ").split()}
+        assert snapshot(tmp_path) == before

@@ -1,7 +1,8 @@
 """The process of a trial without torch: logs as a run does, in a tenth of a second.
 
 `python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
-`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage.
+`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage, full, dies-training, and
+dies-ending-N by signal N.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import json
 import math
 import os
+import signal
 import struct
 import sys
 import threading
@@ -45,6 +47,8 @@ def main() -> None:
             time.sleep(float(ini["env"].get("pause", "0.01")) if "env" in ini else 0.01)
             if fault == "crash" and line > 3:
                 os.abort()
+            if fault == "full" and line > 3:
+                sys.exit(f"puffer: cannot write to {folder}: No space left on device")
             if fault == "diverge" and line > 3:
                 sys.stderr.write("puffer: `loss` must be finite, but is nan\n")
                 sys.exit(2)
@@ -53,6 +57,11 @@ def main() -> None:
             if fault != "silent":
                 record["mean_reward"] = score
             log.write(json.dumps({**record, "episodes": 3}) + "\n")
+    if fault == "dies-training":
+        os.kill(os.getpid(), signal.SIGKILL)
+    (folder / "latest.safetensors").write_bytes(b"")
+    if fault.startswith("dies-ending-"):
+        os.kill(os.getpid(), int(fault.rpartition("-")[2]))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from pufferlib import config as configs
 from pufferlib.config import SweepConfig, check_range
-from pufferlib.errors import MissingExtraError, UsageError
-from pufferlib.sweep import Driver, Event, SearchSpace, Study, config_ini, create_study, load_study
+from pufferlib.errors import MissingExtraError, PufferError, UsageError
+from pufferlib.sweep import (
+    Driver,
+    Event,
+    SearchSpace,
+    Study,
+    Trial,
+    config_ini,
+    create_study,
+    load_study,
+)
 from pufferlib.sweep.executors import LocalExecutor, _LogReader
 from pufferlib.sweep.report import make_report, write_best
 
@@ -200,22 +210,96 @@ def test_an_interrupt_ends_the_trials_and_the_sweep_can_be_resumed(tmp_path: Pat
     assert states(study).count("complete") == 3
 
 
-def test_the_finished_run_of_a_dead_driver_is_adopted(tmp_path: Path) -> None:
+def of_a_dead_driver(tmp_path: Path) -> tuple[Driver, Trial]:
+    """Return the driver of a study whose trial has run, but whose driver died before it ended."""
     driver = make_driver(tmp_path, num_trials=1)
     driver.run()
     (trial,) = driver.study.trials()
-    # as if the driver had died before it recorded the end
     other = make_driver(tmp_path / "other", num_trials=1)
+    os.rename(tmp_path / "trials", tmp_path / "other/trials")
     attrs = {"driver": {"host": other.study._driver["host"], "pid": 1, "born": 0}}
     template = other.study._template(
         {"train.learning_rate": 0.002}, {**attrs, "folder": trial.folder, "seed": 1, "beat": 0}
     )
     other.study._storage.create_new_trial(other.study._study._study_id, template_trial=template)
+    return other, trial
 
-    other.run()
 
-    (adopted,) = other.study.trials()
+def test_the_finished_run_of_a_dead_driver_is_adopted(tmp_path: Path) -> None:
+    driver, trial = of_a_dead_driver(tmp_path)
+
+    driver.run()
+
+    (adopted,) = driver.study.trials()
     assert (adopted.state, adopted.score) == ("complete", trial.score)
+
+
+@pytest.mark.parametrize("place", ["trials", "trial", "elsewhere"])
+def test_no_run_outside_the_folder_of_the_sweep_is_adopted(tmp_path: Path, place: str) -> None:
+    driver, trial = of_a_dead_driver(tmp_path)
+    trials, outside = tmp_path / "other/trials", tmp_path / "outside"
+    if place == "trials":
+        os.rename(trials, outside)
+        trials.symlink_to(outside)
+        with pytest.raises(UsageError, match="must be in the folder of the sweep, but is a link"):
+            driver.run()
+    else:
+        os.rename(trials / Path(trial.folder).name, outside)
+        if place == "trial":
+            (trials / Path(trial.folder).name).symlink_to(outside)
+        driver.run()
+
+    assert driver.study.trials()[0].state == "lost"
+    assert len(list(tmp_path.glob("outside/*/metrics.jsonl"))) == (place != "trials")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_trial_that_dies_in_the_act_of_ending_is_complete(tmp_path: Path, signum: int) -> None:
+    driver = make_driver(tmp_path, env={"fault": f"dies-ending-{signum:d}"}, num_trials=1)
+    driver.run()
+
+    (trial,) = driver.study.trials()
+    assert (trial.state, len(trial.curve)) == ("complete", 10)
+
+
+def test_a_trial_that_dies_before_its_last_checkpoint_is_lost(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"fault": "dies-training"}, num_trials=1)
+    driver.run()
+
+    assert states(driver.study) == ["lost", "failed"]
+
+
+def test_a_full_disk_ends_the_sweep_and_blames_no_config(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"fault": "full"}, num_trials=4, parallel=1)
+    with pytest.raises(PufferError, match=f"cannot write to {tmp_path}: No space left on device"):
+        driver.run()
+
+    assert states(driver.study) == ["lost"]
+
+
+def test_a_second_interrupt_leaves_no_trial_running(tmp_path: Path) -> None:
+    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=3, parallel=3)
+    tell = driver.study.tell
+
+    def interrupted(*arguments: Any) -> bool:  # while it records each of them
+        os.kill(os.getpid(), signal.SIGINT)
+        return tell(*arguments)
+
+    def interrupt(event: Event) -> None:
+        if len(driver.running) == 3:
+            driver.study.tell = interrupted  # type: ignore[method-assign]
+            raise KeyboardInterrupt
+
+    driver.on_event = interrupt
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            driver.run()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert psutil.Process().children() == []
+    assert set(states(driver.study)) == {"lost"}
 
 
 def test_the_folder_of_a_run_may_vanish(tmp_path: Path) -> None:

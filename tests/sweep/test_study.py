@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,89 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         new_study(tmp_path)
     with pytest.raises(UsageError, match="must have the study `other`"):
         load_study(None, "other", tmp_path)
+
+
+# ---- Journals that are damaged -------------------------------------------------------------------
+
+
+def study_of_three(folder: Path) -> list[Trial]:
+    study = new_study(folder, method="random")
+    for score in (1.0, 2.0, 3.0):
+        study.tell(asked(study), "complete", curve(score))
+    return study.trials()
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    return (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    "text", [b"garbage\n", b"[]\n", b"null\n", b"\xff\n", b'{"op_code":99}\n', b""]
+)
+def test_a_lost_line_moves_no_result_to_another_trial(tmp_path: Path, text: bytes) -> None:
+    before = study_of_three(tmp_path)
+    lines = lines_of(tmp_path)
+    second = [number for number, line in enumerate(lines) if b'"op_code":4' in line][1]
+    lines[second] = text
+    (tmp_path / JOURNAL).write_bytes(b"".join(lines))
+
+    study, _ = load_study(None, None, tmp_path)
+
+    assert [(t.number, t.config, t.score) for t in study.trials()] == [
+        (t.number, t.config, t.score) for t in (before[0], before[2])
+    ]
+    named = f"line {second + 1} of its journal and " if text else ""
+    assert study.damage == f"cannot read {named}trial 1; the rest is used"
+    new = asked(study)  # and the sweep goes on
+    study.tell(new, "complete", curve(4.0))
+    again, _ = load_study(None, None, tmp_path)
+    assert [t.number for t in again.trials()] == [0, 2, 3]
+
+
+def test_two_drivers_number_their_trials_alike(tmp_path: Path) -> None:
+    first = new_study(tmp_path, method="random")
+    second, _ = load_study(None, None, tmp_path)
+    for _ in range(3):
+        asked(first), asked(second)
+
+    created = [json.loads(line) for line in lines_of(tmp_path) if b'"op_code":4' in line]
+    assert [log["trial_id"] for log in created] == list(range(6))
+    assert [t.number for t in first.trials()] == list(range(6))
+
+
+def test_a_line_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    study_of_three(tmp_path)
+    lines = [part for line in lines_of(tmp_path) for part in (line, line)]
+    (tmp_path / JOURNAL).write_bytes(b"".join(lines))
+
+    study, _ = load_study(None, None, tmp_path)
+
+    assert [t.score for t in study.trials()] == [1.0, 2.0, 3.0]
+
+
+def test_a_journal_without_a_study_is_one_line(tmp_path: Path) -> None:
+    study_of_three(tmp_path)
+    (tmp_path / JOURNAL).write_bytes(b"garbage\n" + b"".join(lines_of(tmp_path)[1:]))
+    with pytest.raises(UsageError, match=r"must have a study, but does not\. It has none\."):
+        load_study(None, None, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "fifo", "folder"])
+def test_a_journal_that_is_no_file_of_its_own_is_refused(tmp_path: Path, kind: str) -> None:
+    study_of_three(tmp_path / "s")
+    path = tmp_path / "s" / JOURNAL
+    path.rename(tmp_path / "other")
+    if kind == "link":
+        path.symlink_to(tmp_path / "other")
+    elif kind == "hard link":
+        os.link(tmp_path / "other", path)
+    else:
+        os.mkfifo(path) if kind == "fifo" else path.mkdir()
+
+    with pytest.raises(UsageError, match="must be the journal of a sweep, but"):
+        load_study(None, None, tmp_path / "s")
+
+
+def test_a_cost_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"`max_cost` must be a number of at least 0\.001"):
+        SweepConfig(max_cost=0)

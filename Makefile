@@ -1,5 +1,6 @@
 # One verb per chore. `make train` and `make test` set up what they need first.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,6 +18,9 @@ FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 PACKAGE := $(shell find pufferlib -type f -not -path '*/__pycache__/*') README.md LICENSE
 
 .DELETE_ON_ERROR:
+# Repeats the errors of compiler and linker below what pip says around them.
+COMPILER_ERRORS := grep -E -A 3 ': error: |undefined (reference|symbol)'
+
 .PHONY: help train test test-slow test-integrations check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
@@ -70,7 +74,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)
-	$(EDITABLE) .
+	$(EDITABLE) . 2>&1 | tee $(VENV)/build.log || { $(COMPILER_ERRORS) $(VENV)/build.log; false; }
 	touch $@
 
 $(VENV)/.extras: pyproject.toml constraints.txt | $(VENV)/.built

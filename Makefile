@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-EDITABLE := flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e
+# pip would compile every module of every package; Python compiles those that are imported.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
+EDITABLE := flock $(VENV) $(INSTALL) --no-build-isolation -e
 EXTRAS := dev,plot,video,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray,sweep
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SDIST := dist/pufferlib-$(VERSION).tar.gz
@@ -69,8 +71,8 @@ extras: $(VENV)/.extras  ## what tests and benchmarks need on top
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -U pip
-	$(PIP) install -c constraints.txt "scikit-build-core>=0.10" "nanobind>=2.4" ninja
-	$(PIP) install -c constraints.txt torch
+	$(INSTALL) "scikit-build-core>=0.10" "nanobind>=2.4" ninja
+	$(INSTALL) torch
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)

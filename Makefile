@@ -1,10 +1,13 @@
 # One verb per chore. `make train` and `make test` set up what they need first.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-EDITABLE := flock $(VENV) $(PIP) install -c constraints.txt --no-build-isolation -e
+# pip would compile every module of every package; Python compiles those that are imported.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
+EDITABLE := flock $(VENV) $(INSTALL) --no-build-isolation -e
 EXTRAS := dev,plot,video,box2d,pettingzoo,sb3,wandb,tensorboard,neptune,ray,sweep
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SDIST := dist/pufferlib-$(VERSION).tar.gz
@@ -17,6 +20,9 @@ FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 PACKAGE := $(shell find pufferlib -type f -not -path '*/__pycache__/*') README.md LICENSE
 
 .DELETE_ON_ERROR:
+# Repeats the errors of compiler and linker below what pip says around them.
+COMPILER_ERRORS := grep -E -A 3 ': error: |undefined (reference|symbol)'
+
 .PHONY: help train test test-slow test-integrations check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
@@ -65,12 +71,12 @@ extras: $(VENV)/.extras  ## what tests and benchmarks need on top
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -U pip
-	$(PIP) install -c constraints.txt "scikit-build-core>=0.10" "nanobind>=2.4" ninja
-	$(PIP) install -c constraints.txt torch
+	$(INSTALL) "scikit-build-core>=0.10" "nanobind>=2.4" ninja
+	$(INSTALL) torch
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed $(CORE) $(FOLDERS)
-	$(EDITABLE) .
+	$(EDITABLE) . 2>&1 | tee $(VENV)/build.log || { $(COMPILER_ERRORS) $(VENV)/build.log; false; }
 	touch $@
 
 $(VENV)/.extras: pyproject.toml constraints.txt | $(VENV)/.built

@@ -29,7 +29,7 @@ def test_training_installs_only_what_it_needs_and_tests_the_rest() -> None:
     for verb in ("train", "build"):
         wanted = commands(verb)
         assert re.search(r"pip .*install .* torch$", wanted, re.MULTILINE)
-        assert re.search(r"pip .*install .* -e \.$", wanted, re.MULTILINE)
+        assert re.search(r"pip .*install .* -e \. ", wanted, re.MULTILINE)
         assert not re.search(r"\bray\b|wandb|neptune|pytest", wanted)
     assert commands("train").rstrip().endswith("puffer train breakout")
     for verb in ("test", "check", "format", "bench"):
@@ -41,6 +41,39 @@ def test_training_installs_only_what_it_needs_and_tests_the_rest() -> None:
         assert re.search(
             rf"^cd build && venv/bin/python .*-m {marked} \.\./tests$", wanted, re.MULTILINE
         )
+
+
+# What pip prints where a file does not compile, but for the words of Ninja and the command.
+FAILED = """
+  error: subprocess-exited-with-error
+      csrc/envs/typo.c: In function 'step':
+      csrc/envs/typo.c:19:5: error: implicit declaration of function 'puf_rewrad'
+         19 |     puf_rewrad(&env->slots, 0, 1);
+            |     ^~~~~~~~~~
+            |     puf_reward
+      cc1: some warnings being treated as errors
+      ninja: build stopped: subcommand failed.
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+ERROR: Failed building editable for pufferlib
+"""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_a_failed_build_ends_with_the_compilers_line(tmp_path: Path) -> None:
+    (tmp_path / ".installed").touch()
+    (tmp_path / "said").write_text(FAILED)
+    command = ["make", "--no-print-directory", "-C", str(ROOT), "build", f"VENV={tmp_path}"]
+    command.append(f"EDITABLE=cat {tmp_path}/said")  # fails: its other argument is a folder
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ran.returncode != 0
+    assert ran.stdout.splitlines()[-4:] == [
+        "      csrc/envs/typo.c:19:5: error: implicit declaration of function 'puf_rewrad'",
+        "         19 |     puf_rewrad(&env->slots, 0, 1);",
+        "            |     ^~~~~~~~~~",
+        "            |     puf_reward",
+    ]
+    assert not (tmp_path / ".built").exists()
 
 
 # One agent per row of `agents`; REWARD, OBSERVE and MORE are what a test gets wrong.

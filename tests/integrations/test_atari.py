@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ import pufferlib
 from pufferlib import registry
 from pufferlib.errors import UnknownNameError, UsageError
 
+ale_py = pytest.importorskip("ale_py", reason="pip install 'pufferlib[atari]'")
 ale = pytest.importorskip("ale_py.vector_env", reason="pip install 'pufferlib[atari]'")
 
 
@@ -110,3 +112,21 @@ def test_pong_trains() -> None:
         trainer.evaluate()
         assert np.isfinite(trainer.train()["policy_loss"])
         trainer.close()
+
+
+def test_gymnasiums_preprocessing_is_emulated_exactly() -> None:
+    """It scales pictures with OpenCV, which the extra installs."""
+    gymnasium.register_envs(ale_py)
+
+    def preprocessed() -> gymnasium.Env[Any, Any]:
+        game = gymnasium.make("ALE/Breakout-v5", frameskip=1)
+        return gymnasium.wrappers.AtariPreprocessing(game)
+
+    original = preprocessed()
+    with pufferlib.emulate(preprocessed, num_envs=1, seed=3) as vecenv:
+        assert (vecenv.reset()[0] == original.reset(seed=3)[0]).all()
+        for action in np.random.default_rng(0).integers(4, size=40):
+            expected, reward, *_ = original.step(action)
+            observations, rewards, *_ = vecenv.step([action])
+            assert (observations[0] == expected).all()
+            assert rewards[0] == reward

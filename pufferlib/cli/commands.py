@@ -59,6 +59,6 @@ def usage() -> str:
         "usage: puffer COMMAND NAME [--section.key value ...]\n\n"
         f"{commands}\n\n"
         f"examples:\n{examples}\n\n"
-        "`puffer COMMAND --help` shows every option of a command. With `--traceback`, an error shows\n"
-        "where it came from."
+        "`puffer COMMAND --help` shows every option of a command.\n"
+        "With `--traceback`, an error shows all calls that led to it."
     )

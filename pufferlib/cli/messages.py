@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from pufferlib import config as configs
 from pufferlib.config import SECTIONS
-from pufferlib.errors import PufferError, error_line, one_line, place_of
+from pufferlib.errors import PufferError, UnknownNameError, error_line, one_line, place_of
 
 TRACEBACK = "--traceback"
 _FLAG = re.compile(r"--(?:([A-Za-z]\w*)\.)?([A-Za-z][\w-]*)(?:=.*)?", re.DOTALL)
@@ -39,7 +39,8 @@ def report(error: Exception, words: Sequence[str]) -> int:
     if TRACEBACK in words:
         traceback.print_exception(error)
     if isinstance(error, PufferError):
-        return complain(in_words_of(words, str(error)), 2)
+        is_unknown = isinstance(error, UnknownNameError)  # which has the flag already
+        return complain(error if is_unknown else in_words_of(words, str(error)), 2)
     hint = "" if TRACEBACK in words else f" See all calls with `{TRACEBACK}`."
     return complain(f"{one_line(error_line(error))} ({place}).{hint}", 1)
 

@@ -22,6 +22,7 @@ class Interrupted:
     done = False
     is_settled = True
     iteration = 0
+    seconds_left = 0.0
 
     def __init__(self, times: int, signum: int = signal.SIGINT) -> None:
         self.times, self.signum = times, signum

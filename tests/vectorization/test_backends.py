@@ -108,7 +108,7 @@ def test_a_seed_given_to_make_is_held_until_reset() -> None:
 def best(creator: Callable[[], Any], num_envs: int = 8, **given: Any) -> str:
     options = given.pop("options", {})
     recipe = Recipe("timed", creator, {}, num_envs, given.pop("num_workers", None), **given)
-    return backends.best_backend(recipe, options)
+    return backends.best_backend(recipe, options).backend
 
 
 def test_a_backend_can_be_chosen() -> None:

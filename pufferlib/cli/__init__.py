@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 from pufferlib.cli.commands import COMMANDS, usage
 from pufferlib.cli.messages import complain, report, warnings_in_one_line
 from pufferlib.cli.printing import flush_output
+from pufferlib.cli.stopping import second_signal_ends
 from pufferlib.errors import unknown_name
 
 __all__ = ["COMMANDS", "main"]
@@ -27,8 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C, 143 for SIGTERM).
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    # a sweep has trials to end, which may take longer
+    ending = (
+        second_signal_ends(until_exit=argv is None) if words[:1] != ["sweep"] else nullcontext()
+    )
     try:
-        with warnings_in_one_line(words):
+        with ending, warnings_in_one_line(words):
             code = _run(words)
     except SystemExit as done:  # argparse has printed a help text
         code = int(done.code or 0)

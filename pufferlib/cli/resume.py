@@ -16,7 +16,6 @@ from pufferlib.cli.run_loop import (
     first_readable,
     train_run,
 )
-from pufferlib.cli.stopping import second_signal_ends
 from pufferlib.config import Config, Override
 from pufferlib.errors import UnknownNameError, UsageError, one_line, quoted
 from pufferlib.system import check_batch
@@ -35,7 +34,6 @@ _MAY_CHANGE = {
 }
 
 
-@second_signal_ends()
 def main(words: list[str]) -> int:
     parser = Parser("resume")
     parser.add_argument(

@@ -53,18 +53,19 @@ def stop_requests(on_request: Callable[[], None]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def second_signal_ends() -> Iterator[None]:
+def second_signal_ends(until_exit: bool = False) -> Iterator[None]:
     """End the process within a second of the second signal, wherever the program is.
 
     Python handles a signal between two of its own instructions, and one update or a loop in C can
-    take minutes. So a thread counts the signals too. Worker processes end with this one.
+    take minutes. So a thread counts the signals too. Worker processes end with this one. With
+    `until_exit` the interpreter has to end in that second too, else just the `with` block.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    has_left = threading.Event()
+    has_left, is_ending = threading.Event(), threading.Event()
 
     def watch() -> None:
         count = 0
@@ -73,6 +74,7 @@ def second_signal_ends() -> Iterator[None]:
             if signum == 0:
                 return
             count += signum in _STOPS
+        is_ending.set()
         if not has_left.wait(_GRACE):
             with suppress(OSError):
                 if sys.stdout.isatty():
@@ -86,8 +88,9 @@ def second_signal_ends() -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        has_left.set()
-        os.write(writer, b"\0")
-        thread.join()
-        os.close(reader)
-        os.close(writer)
+        if not (until_exit and is_ending.is_set()):
+            has_left.set()
+            os.write(writer, b"\0")
+            thread.join()
+            os.close(reader)
+            os.close(writer)

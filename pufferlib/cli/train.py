@@ -17,7 +17,6 @@ from pufferlib.cli.run_loop import (
     first_readable,
     train_run,
 )
-from pufferlib.cli.stopping import second_signal_ends
 from pufferlib.config import Config, complete_options
 from pufferlib.errors import PufferError
 from pufferlib.runs import LOG
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pufferlib.training.trainer import PuffeRL
 
 
-@second_signal_ends()
 def main(words: list[str]) -> int:
     parser = Parser("train", with_config=True)
     parser.add_argument("name", help="environment (see `puffer envs`), or your own as `module:Env`")

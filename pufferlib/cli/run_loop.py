@@ -74,6 +74,8 @@ def train_run(
             paths |= {name: logger.url for name, logger in loggers.items() if logger.url}
             trainer.finish(paths, _next_commands(config, run, trainer))
     with contextlib.suppress(OSError):  # the results are in the folder of the run
+        if config.train.dashboard == "off" and run.is_first:
+            print(f"{run.folder}: {trainer.dashboard.outcome()}")
         flush_output()
     return 128 + stopped_by if stopped_by else 0
 

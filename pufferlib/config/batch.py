@@ -203,8 +203,9 @@ def _spell_reduction(usual: tuple[int, int], now: tuple[int, int], cost: StepCos
     ]
     if not changes:
         return ""
-    seconds, size = cost.seconds(*usual), usual[0] * cost.row_bytes / 1e6
-    return f"{' and '.join(changes)}: an iteration would take {seconds:,.0f} s and {size:,.0f} MB"
+    seconds, size = cost.seconds(*usual), usual[0] * cost.row_bytes / 1e9
+    needs = f"{seconds:,.0f} s" if seconds > MOST_SECONDS else f"{size:,.1f} GB"
+    return f"{' and '.join(changes)}: an iteration would take {needs}"
 
 
 def _clamped(value: int, limits: tuple[int, int]) -> int:

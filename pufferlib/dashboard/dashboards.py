@@ -21,7 +21,7 @@ from rich.segment import Segment
 from pufferlib.closing import Closing
 from pufferlib.dashboard.drawing import ASCII, MARK, QUIET, UNICODE, Line, Lines, clean, text_of
 from pufferlib.dashboard.panel import draw_panel, draw_summary
-from pufferlib.dashboard.record import Record, format_count, format_duration
+from pufferlib.dashboard.record import Record, format_count, format_duration, format_short
 from pufferlib.errors import unknown_choice
 
 Mode = Literal["auto", "on", "off", "plain"]
@@ -112,6 +112,13 @@ class Dashboard(Closing):
     ) -> list[Line]:
         """Return the curve with axes, the final metrics, the files, and what to type next."""
         return draw_summary(self._record, self._glyphs, width, paths, commands)
+
+    def outcome(self) -> str:
+        """Return score and steps of the run as one line."""
+        label, history = self._record.curve()
+        steps, uptime = (self._record.number(key) for key in ("steps", "uptime"))
+        score = f"{label} {format_short(history.last)}"
+        return f"{score}, {format_count(steps)} steps in {format_duration(uptime)}"
 
     def export_svg(self, path: str | os.PathLike[str], *, width: int = 100) -> None:
         """Write the current panel as an SVG picture, for documents."""

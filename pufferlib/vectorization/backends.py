@@ -59,7 +59,8 @@ def make(
     """
     spec = find(name)
     settings = {**spec.kwargs, **env_kwargs}
-    family = config.family_vec(spec.id) if spec.family else {}
+    is_module = ":" in spec.id  # the user's own, on the command line
+    family = config.family_vec(spec.id) if spec.family or is_module else {}
     default = family.get("num_envs") or DEFAULT_NUM_ENVS
     if num_envs is num_workers is envs_per_worker is None:
         num_workers = family.get("num_workers")

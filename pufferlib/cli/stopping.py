@@ -58,14 +58,15 @@ def second_signal_ends(until_exit: bool = False) -> Iterator[None]:
 
     Python handles a signal between two of its own instructions, and one update or a loop in C can
     take minutes. So a thread counts the signals too. Worker processes end with this one. With
-    `until_exit` the interpreter has to end in that second too, else just the `with` block.
+    `until_exit` the process ends with the `with` block, else just the block does.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    has_left, is_ending = threading.Event(), threading.Event()
+    has_left = threading.Event()
+    second: list[int] = []  # the signal that ends the process
 
     def watch() -> None:
         count = 0
@@ -74,7 +75,7 @@ def second_signal_ends(until_exit: bool = False) -> Iterator[None]:
             if signum == 0:
                 return
             count += signum in _STOPS
-        is_ending.set()
+        second.append(signum)
         if not has_left.wait(_GRACE):
             with suppress(OSError):
                 if sys.stdout.isatty():
@@ -88,9 +89,12 @@ def second_signal_ends(until_exit: bool = False) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        if not (until_exit and is_ending.is_set()):
-            has_left.set()
-            os.write(writer, b"\0")
-            thread.join()
-            os.close(reader)
-            os.close(writer)
+        if until_exit and second:  # the end of the interpreter can take seconds too
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+            os._exit(128 + second[0])
+        has_left.set()
+        os.write(writer, b"\0")
+        thread.join()
+        os.close(reader)
+        os.close(writer)

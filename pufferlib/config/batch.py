@@ -76,7 +76,7 @@ class CompletedOptions(NamedTuple):
     shape: BatchShape
     adjusted: tuple[str, ...]  # "key value" of unset options that differ from the default
     warning: str | None  # a given `batch_size` was rounded
-    reduced: str = ""  # one line about sizes that the cost of a step has reduced
+    remark: str = ""  # one line about sizes that were reduced, or are hopeless and were given
 
 
 def complete_options(
@@ -97,11 +97,10 @@ def complete_options(
     has_epochs = "n_epochs" in given or config.replay_ratio is not None
     if not has_epochs:
         n_epochs = next((epochs for most, epochs in EPOCHS if num_slots <= most), 2)
-    reduced = ""
+    usual = batch_size, n_epochs
     if cost is not None and "batch_size" not in given:
-        usual = batch_size, n_epochs
         batch_size, n_epochs = _affordable(batch_size, n_epochs, has_epochs, num_slots, cost)
-        reduced = _spell_reduction(usual, (batch_size, n_epochs), cost)
+    remark = "" if cost is None else _remark_on(usual, (batch_size, n_epochs), cost)
     unit = num_slots * (config.num_steps or 1)
     values["batch_size"] = max(1, round(batch_size / unit)) * unit
     warning = None
@@ -131,7 +130,7 @@ def complete_options(
         if key in values and key not in given and values[key] != defaults[key]
     )
     config = replace(config, **values)
-    return CompletedOptions(config, batch_shape(config, num_slots), adjusted, warning, reduced)
+    return CompletedOptions(config, batch_shape(config, num_slots), adjusted, warning, remark)
 
 
 def batch_shape(config: TrainConfig, num_slots: int) -> BatchShape:
@@ -195,17 +194,23 @@ def _affordable(
     return max(batch_size, num_slots * LEAST_STEPS_PER_SLOT), n_epochs
 
 
-def _spell_reduction(usual: tuple[int, int], now: tuple[int, int], cost: StepCost) -> str:
+def _remark_on(usual: tuple[int, int], now: tuple[int, int], cost: StepCost) -> str:
+    """Return one line about sizes with which an iteration is hopeless, "" for all others."""
+    seconds, size = cost.seconds(*usual), usual[0] * cost.row_bytes / 1e9
+    if seconds > MOST_SECONDS:
+        needs = f"{seconds:,.0f} s"
+    elif not cost.fits(usual[0]):
+        needs = f"{size:,.1f} GB of memory"
+    else:
+        return ""
     changes = [
         f"{name} {value:,} instead of {before:,}"
         for name, before, value in zip(("batch_size", "n_epochs"), usual, now, strict=True)
         if value < before
     ]
-    if not changes:
-        return ""
-    seconds, size = cost.seconds(*usual), usual[0] * cost.row_bytes / 1e9
-    needs = f"{seconds:,.0f} s" if seconds > MOST_SECONDS else f"{size:,.1f} GB"
-    return f"{' and '.join(changes)}: an iteration would take {needs}"
+    if changes:
+        return f"{' and '.join(changes)}: an iteration would take {needs}"
+    return f"batch_size {usual[0]:,} is large for this env: an iteration takes about {needs}"
 
 
 def _clamped(value: int, limits: tuple[int, int]) -> int:

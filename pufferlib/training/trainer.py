@@ -105,13 +105,12 @@ class PuffeRL(Closing):
             prepare_policy(self.policy, self.spaces)
         num_slots = env.num_agents * self.world.size
         is_recurrent = takes_state(self.policy)
-        completed = complete_options(settings, num_slots, is_recurrent)
-        if "batch_size" not in settings:
-            own_size = completed.config.batch_size // self.world.size
-            cost = step_cost(env, self.policy, self.spaces, self.device, own_size)
-            cost = self.world.from_first(cost)._replace(world_size=self.world.size)
-            completed = complete_options(settings, num_slots, is_recurrent, cost)
-        self.config, self.shape, self.adjusted, warning, self._reduced = completed
+        usual = complete_options(settings, num_slots, is_recurrent).config
+        own_size = usual.batch_size // self.world.size
+        cost = step_cost(env, self.policy, self.spaces, self.device, own_size)
+        cost = self.world.from_first(cost)._replace(world_size=self.world.size)
+        completed = complete_options(settings, num_slots, is_recurrent, cost)
+        self.config, self.shape, self.adjusted, warning, self._remark = completed
         if warning is not None:
             warnings.warn(warning, UserWarning, stacklevel=2)
         check_batch(env, self.config.batch_size // self.world.size, self.device.type)
@@ -478,7 +477,7 @@ class PuffeRL(Closing):
                 slots = self.env.num_agents * self.world.size
                 sizes = ", ".join(self.adjusted)
                 self._dashboard.remark(f"adjusted to {slots} slots: {sizes}")
-            for remark in (self.env.reduced, self._reduced):
+            for remark in (self.env.reduced, self._remark):
                 if remark:
                     self._dashboard.remark(remark)
             if self.engine.fallback:

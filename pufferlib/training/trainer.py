@@ -105,11 +105,12 @@ class PuffeRL(Closing):
             prepare_policy(self.policy, self.spaces)
         num_slots = env.num_agents * self.world.size
         is_recurrent = takes_state(self.policy)
-        usual = complete_options(settings, num_slots, is_recurrent).config
-        own_size = usual.batch_size // self.world.size
-        cost = step_cost(env, self.policy, self.spaces, self.device, own_size)
-        cost = self.world.from_first(cost)._replace(world_size=self.world.size)
-        completed = complete_options(settings, num_slots, is_recurrent, cost)
+        completed = complete_options(settings, num_slots, is_recurrent)
+        if env.backend != "threads":  # sizes for C envs must not depend on the machine
+            own_size = completed.config.batch_size // self.world.size
+            cost = step_cost(env, self.policy, self.spaces, self.device, own_size)
+            cost = self.world.from_first(cost)._replace(world_size=self.world.size)
+            completed = complete_options(settings, num_slots, is_recurrent, cost)
         self.config, self.shape, self.adjusted, warning, self._remark = completed
         if warning is not None:
             warnings.warn(warning, UserWarning, stacklevel=2)

@@ -21,6 +21,7 @@ from torch.testing import assert_close
 
 import pufferlib
 from pufferlib import PuffeRL
+from pufferlib.config import StepCost
 from pufferlib.errors import NonFiniteError, UnknownNameError, UsageError
 from pufferlib.models import make_policy
 from pufferlib.policies.observations import policy_spaces
@@ -902,6 +903,22 @@ def test_a_policy_that_sees_a_lot_is_timed_without_a_trace(
     assert torch.equal(torch.rand(1), expected)
     assert all(map(torch.equal, before, policy.parameters()))
     assert all(part.grad is None for part in policy.parameters())
+
+
+def test_sizes_for_c_envs_depend_on_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_cost(*given: Any) -> StepCost:
+        return StepCost(env=1.0, act=1.0, learn=1.0, row_bytes=10**9, free_bytes=1.0)
+
+    monkeypatch.setattr(trainer_module, "step_cost", step_cost)
+    with (
+        pufferlib.make("cartpole", num_envs=8, num_workers=1) as native,
+        PuffeRL(native, dashboard="off") as trainer,
+    ):
+        assert trainer.config.batch_size == 2048
+    with Serial(Quiet, 8) as vecenv, PuffeRL(vecenv, dashboard="off") as trainer:
+        assert trainer.config.batch_size == 8 * 16
+    with Serial(Quiet, 8) as vecenv, PuffeRL(vecenv, **SMALL) as trainer:
+        assert trainer.config.batch_size == SMALL["batch_size"]
 
 
 def test_workers_share_the_time_of_a_step() -> None:

@@ -10,8 +10,13 @@ import difflib
 import importlib
 import os
 import reprlib
+import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from types import ModuleType
+
+# packages whose frames are never the user's, besides the standard library
+_NOT_THE_USERS = frozenset({"pufferlib", "gymnasium", "numpy", "torch"})
 
 
 class PufferError(Exception):
@@ -96,6 +101,30 @@ def error_line(error: BaseException) -> str:
     except Exception:  # the exception is the user's, and its `__str__` may be broken too
         message = ""
     return f"{type(error).__name__}: {message}".removesuffix(": ")
+
+
+def place_of(error: BaseException) -> str:
+    """Return where the user's code was when it raised: "my_env.py:27, in step", "" if nowhere.
+
+    That is the last frame outside of this package, torch, Gymnasium, NumPy and the standard
+    library. It is read from the traceback, so only where the exception was caught.
+    """
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__")).partition(".")[0]
+        path = frame.f_code.co_filename
+        if module in _NOT_THE_USERS or module in sys.stdlib_module_names or path.startswith("<"):
+            continue
+        inside = os.path.relpath(path) if os.path.isabs(path) and _is_below_cwd(path) else path
+        place = f"{one_line(inside)}:{line}, in {frame.f_code.co_name}"
+    return place
+
+
+def _is_below_cwd(path: str) -> bool:
+    try:
+        return path.startswith(os.getcwd() + os.sep)
+    except OSError:  # the working folder was removed
+        return False
 
 
 def _printable(text: str, limit: int) -> str:

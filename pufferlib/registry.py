@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted, unknown_name
+from pufferlib.errors import (
+    UnknownNameError,
+    UsageError,
+    nearest,
+    one_line,
+    place_of,
+    quoted,
+    unknown_name,
+)
 from pufferlib.native import NativeCreator
 from pufferlib.ocean import OCEAN_REGISTRY
 
@@ -209,7 +217,7 @@ def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
     except Exception as error:  # importing a user's module may raise anything
         raise UsageError(
             f"`entry_point` must name an importable object, but got {quoted(entry_point)}: "
-            f"{one_line(error)}"
+            f"{one_line(error)}{f' ({place})' if (place := place_of(error)) else ''}"
         ) from error
     return loaded
 

@@ -203,6 +203,12 @@ def train(args: argparse.Namespace) -> None:
     ):
         if path.exists():
             trainer.load_checkpoint(path)
+            if trainer.done:
+                say(
+                    f"{folder} has trained all {trainer.iteration} iterations. Choose another "
+                    "--exp-name for a new run, or a larger --num-iterations to go on."
+                )
+                return
             say(f"Resuming from {path}, after iteration {trainer.iteration}.")
         while not trainer.done:
             trainer.evaluate()  # collect a rollout

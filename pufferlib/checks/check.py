@@ -27,6 +27,7 @@ from pufferlib.emulation import (
     create,
     creator_of,
     name_of,
+    raised_text,
     undisturbed,
 )
 from pufferlib.env import PufferEnv
@@ -163,7 +164,7 @@ def check_picture(env: PufferEnv, findings: Findings) -> None:
     try:
         picture = render()
     except Exception as error:
-        findings.add("error", "render", f"raised {error_line(error)}.")
+        findings.add("error", "render", raised_text(error))
         return
     if isinstance(picture, list) and picture:
         picture = picture[-1]

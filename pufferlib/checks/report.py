@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,10 +27,14 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What `check_env` found, errors first. As text: a line for each, and a verdict."""
+    """What `check_env` found, errors first. As text: a line for each, and a verdict.
+
+    `tracebacks` are those of the exceptions behind the errors.
+    """
 
     name: str
     findings: tuple[Finding, ...]
+    tracebacks: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -66,11 +71,12 @@ class Findings:
     def __init__(self, name: str) -> None:
         self.name = name
         self._found: dict[tuple[str, str], Finding] = {}
+        self._tracebacks: list[str] = []
 
     def report(self, label: str = "") -> Report:
         """Return the report of what was found so far."""
         found = sorted(self._found.values(), key=lambda finding: LEVELS.index(finding.level))
-        return Report(label or self.name, tuple(found))
+        return Report(label or self.name, tuple(found), tuple(self._tracebacks))
 
     @property
     def failed(self) -> bool:
@@ -97,7 +103,12 @@ class Findings:
             return call(*args), True
         except PufferError as error:
             self.add_text("error", str(error))
+            self.keep_traceback(error)
             return None, False
+
+    def keep_traceback(self, error: Exception) -> None:
+        """Keep the traceback of an exception that was added as an error."""
+        self._tracebacks.append("".join(traceback.format_exception(error)))
 
     @contextmanager
     def catching_warnings(self) -> Iterator[None]:

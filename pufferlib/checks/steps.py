@@ -53,6 +53,7 @@ class StepCheck:
                     result = self._step(step_env)
                 except Exception as error:
                     self._findings.add_text("error", str(env.raised("step", error)))
+                    self._findings.keep_traceback(error)
                     return
                 if isinstance(env, SingleAgent):
                     self._check_single(env, result)

@@ -6,15 +6,17 @@ imports are inside of functions: `puffer --help` and a mistyped name must answer
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 from pufferlib.cli.commands import COMMANDS, usage
+from pufferlib.cli.messages import complain, report, warnings_in_one_line
 from pufferlib.cli.printing import flush_output
-from pufferlib.errors import PufferError, unknown_name
+from pufferlib.cli.stopping import second_signal_ends
+from pufferlib.errors import unknown_name
 
 __all__ = ["COMMANDS", "main"]
 
@@ -22,14 +24,18 @@ __all__ = ["COMMANDS", "main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0: success; 1: a broken env (`check`) or output that cannot be written; 2: a mistake in the
-    command; 128 + n: stopped by signal n (129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM).
+    0: success; 1: a broken env (`check`), an exception of the user's code, or output that cannot be
+    written; 2: a mistake in the command; 128 + n: stopped by signal n (129 for SIGHUP, 130 for
+    Ctrl-C, 143 for SIGTERM).
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    # a sweep has trials to end, which may take longer
+    ending = (
+        second_signal_ends(until_exit=argv is None) if words[:1] != ["sweep"] else nullcontext()
+    )
     try:
-        code = _run(words)
-    except PufferError as error:
-        code = _complain(error, 2)
+        with ending, warnings_in_one_line(words):
+            code = _run(words)
     except SystemExit as done:  # argparse has printed a help text
         code = int(done.code or 0)
     except KeyboardInterrupt:
@@ -38,20 +44,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 141
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        code = _complain(f"cannot write to stdout: {error.strerror}", 1)
+            code = report(error, words)
+        else:
+            code = complain(f"cannot write to stdout: {error.strerror}", 1)
+    except Exception as error:
+        code = report(error, words)
     try:
         flush_output()
     except BrokenPipeError:  # `puffer envs | head`: the reader has closed the pipe
         return code or 141
     except OSError as error:
-        return code or _complain(f"cannot write to stdout: {error.strerror or error}", 1)
-    return code
-
-
-def _complain(message: object, code: int) -> int:
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        print(f"puffer: {message}", file=sys.stderr)
+        return code or complain(f"cannot write to stdout: {error.strerror or error}", 1)
     return code
 
 

@@ -38,6 +38,9 @@ class Parser(argparse.ArgumentParser):
         )
         if with_config:
             self.add_config_files()
+        self.add_argument(
+            "--traceback", action="store_true", help="show where an error came from, call by call"
+        )
 
     def add_config_files(self) -> None:
         """Add `--config`, which can be repeated."""

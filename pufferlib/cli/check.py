@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pufferlib.cli.arguments import Parser, check_counts, check_seed, env_params, see_working_folder
 
 
@@ -23,4 +25,6 @@ def main(words: list[str]) -> int:
     params = env_params(options.name, overrides)
     report = check_env(options.name, kwargs=params, steps=options.steps, seed=options.seed)
     print(report)
+    if options.traceback:
+        print(*report.tracebacks, sep="\n", file=sys.stderr)
     return 0 if report.ok else 1

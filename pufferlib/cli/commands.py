@@ -59,5 +59,6 @@ def usage() -> str:
         "usage: puffer COMMAND NAME [--section.key value ...]\n\n"
         f"{commands}\n\n"
         f"examples:\n{examples}\n\n"
-        "`puffer COMMAND --help` shows every option of a command."
+        "`puffer COMMAND --help` shows every option of a command.\n"
+        "With `--traceback`, an error shows all calls that led to it."
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
 
 T = TypeVar("T")
-_STOPPING = "puffer: stopping after this iteration, then saving; Ctrl-C again stops at once"
+_STOPPING = "puffer: stopping after this iteration{}, then saving; Ctrl-C again stops at once"
 
 
 def first_readable(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Path, T]:
@@ -65,6 +65,8 @@ def train_run(
         loggers = _make_loggers(config, run.folder) if run.is_first else {}
         with PuffeRL(vecenv, policy, logger=loggers.values(), **config.chosen_train()) as trainer:
             prepare(trainer)
+            if run.is_first:
+                trainer.dashboard  # noqa: B018 - shown from the start, though empty
             stopped_by = run_loop(trainer, run)
             if svg:
                 _export(trainer, svg)
@@ -72,6 +74,8 @@ def train_run(
             paths |= {name: logger.url for name, logger in loggers.items() if logger.url}
             trainer.finish(paths, _next_commands(config, run, trainer))
     with contextlib.suppress(OSError):  # the results are in the folder of the run
+        if config.train.dashboard == "off" and run.is_first:
+            print(f"{run.folder}: {trainer.dashboard.outcome()}")
         flush_output()
     return 128 + stopped_by if stopped_by else 0
 
@@ -137,7 +141,11 @@ def run_loop(trainer: PuffeRL, run: Run) -> int:
 
     def announce_stop() -> None:
         if trainer.world.is_first:
-            trainer.dashboard.note(_STOPPING)
+            left = trainer.seconds_left
+            more = f", in about {left:.0f} s" if left >= 2 else ""
+            trainer.dashboard.note(_STOPPING.format(more))
+
+    from pufferlib.training.trainer import RolloutDropped
 
     with stop_requests(announce_stop) as received:
 
@@ -145,8 +153,13 @@ def run_loop(trainer: PuffeRL, run: Run) -> int:
             own = received[0] if received else 0
             return own if trainer.world.size == 1 else trainer.world.most(own)
 
+        trainer.is_stopping = lambda: bool(received)
         while not trainer.done and not requested():
-            trainer.evaluate()
+            try:
+                trainer.evaluate()
+            except RolloutDropped as dropped:
+                trainer.dashboard.note(f"puffer: saving without the last {dropped}")
+                break
             trainer.train()
             log = trainer.mean_and_log()
             if interval and trainer.iteration % interval == 0:

@@ -43,17 +43,23 @@ def main(words: list[str]) -> int:
     is_slow = not is_native(config.name)  # workers take a second to start
     if is_slow:
         announce_run(config)
-    with make_vecenv(config) as vecenv:  # reports wrong params before torch is loaded
+    sizes = {"num_envs": None} if config.has_default_envs else {}  # which `make` may reduce
+    with make_vecenv(config, **sizes) as vecenv:  # reports wrong params before torch is loaded
+        if vecenv.reduced:
+            config = replace(config, vec=replace(config.vec, num_envs=vecenv.num_envs))
         completed = complete_options(
             config.chosen_train(),
             count_learning_slots(vecenv, config),
             config.policy.recurrent != "none",
         )
-        check_batch(vecenv, completed.config.batch_size)
+        if "batch_size" in config.chosen_train():  # else the trainer reduces it
+            check_batch(vecenv, completed.config.batch_size)
         if completed.warning is not None:
             warnings.warn(completed.warning, UserWarning, stacklevel=1)
         config = replace(config, train=completed.config)
         run, paths = _new_or_restarted(config)
+        if paths:  # with the sizes that the first start has measured
+            config = run.read_config()
         if not is_slow:
             announce_run(config)  # after all errors that do not need torch
 
@@ -62,6 +68,8 @@ def main(words: list[str]) -> int:
                 run.note_resume(*first_readable(paths, trainer.load_checkpoint))
             elif weights is not None:
                 trainer.load_checkpoint(weights, weights_only=True)
+            if run.is_first and trainer.config != config.train:  # by the measured cost of a step
+                run.write_config(replace(config, train=trainer.config))
 
         try:
             return train_run(config, vecenv, run, prepare, options.svg)

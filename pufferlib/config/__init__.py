@@ -3,7 +3,13 @@
 Nothing here imports NumPy, torch or Gymnasium, so `puffer --help` answers at once.
 """
 
-from pufferlib.config.batch import BatchShape, CompletedOptions, batch_shape, complete_options
+from pufferlib.config.batch import (
+    BatchShape,
+    CompletedOptions,
+    StepCost,
+    batch_shape,
+    complete_options,
+)
 from pufferlib.config.choices import BACKENDS, ENGINES, LOGGERS, NETWORKS, OPTIMIZERS, load_choice
 from pufferlib.config.layers import (
     Override,
@@ -58,6 +64,7 @@ __all__ = [
     "PolicyConfig",
     "Pow2",
     "Range",
+    "StepCost",
     "SweepConfig",
     "SweepLayers",
     "TrainConfig",

@@ -2,7 +2,8 @@
 
 `complete_options` fills in the options that the user left unset, from the number of slots and the
 budget. Few slots mean slow envs, where each step counts: small batches, many passes. Many slots
-mean fast envs, where time counts: large batches, few passes.
+mean fast envs, where time counts: large batches, few passes. Where an iteration would take far too
+long or too much memory (`StepCost`), unset sizes are halved until it does not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ EPOCHS = ((64, 10), (512, 4))  # (most slots, passes); beyond, 2
 MANY_SLOTS = 256  # from here on segments mix well enough, and are faster to cut
 RECURRENT_STEPS = 64  # in a segment: how far gradients flow back
 LEAST_SEGMENTS = 4  # in a minibatch
+MOST_SECONDS = 15.0  # of an iteration; beyond, sizes are reduced until it takes
+GOOD_SECONDS = 10.0
+LEAST_EPOCHS = 2  # where the passes take most of the time
+MEMORY_SHARE = 0.25  # of free memory, for the observations of a rollout
 
 
 class BatchShape(NamedTuple):
@@ -45,6 +50,25 @@ class BatchShape(NamedTuple):
         return self.segments * self.horizon if self.by_step else self.segments
 
 
+class StepCost(NamedTuple):
+    """What a step of one slot costs, as measured: seconds, 0 where unknown, and bytes."""
+
+    env: float  # seconds, of which several workers take a part each
+    act: float  # seconds of the policy
+    learn: float  # seconds of each pass over the step
+    row_bytes: int  # of its observation
+    free_bytes: float  # of memory
+    world_size: int = 1  # processes that share the steps
+
+    def seconds(self, batch_size: int, n_epochs: int) -> float:
+        """Return how long an iteration takes."""
+        return batch_size / self.world_size * (self.env + self.act + n_epochs * self.learn)
+
+    def fits(self, batch_size: int) -> bool:
+        """Return whether a rollout leaves most of the memory free."""
+        return batch_size / self.world_size * self.row_bytes <= MEMORY_SHARE * self.free_bytes
+
+
 class CompletedOptions(NamedTuple):
     """All options of a run, and how they differ from what the user gave."""
 
@@ -52,13 +76,15 @@ class CompletedOptions(NamedTuple):
     shape: BatchShape
     adjusted: tuple[str, ...]  # "key value" of unset options that differ from the default
     warning: str | None  # a given `batch_size` was rounded
+    remark: str = ""  # one line about sizes that were reduced, or are hopeless and were given
 
 
 def complete_options(
-    given: Mapping[str, Any], num_slots: int, is_recurrent: bool
+    given: Mapping[str, Any], num_slots: int, is_recurrent: bool, cost: StepCost | None = None
 ) -> CompletedOptions:
     """Fill in the options of a run on `num_slots` slots; `given` are those that were set.
 
+    The `cost` of a step makes a difference where the usual sizes are hopeless only.
     Raises UsageError for options that contradict each other.
     """
     config = TrainConfig.from_dict(given)
@@ -67,6 +93,14 @@ def complete_options(
     if config.anneal_lr is None:  # a loop without a budget has no end to decay towards
         values["anneal_lr"] = not {"total_timesteps", "num_iterations"}.isdisjoint(given)
     batch_size = config.batch_size if "batch_size" in given else _batch_size(config, num_slots)
+    n_epochs = config.n_epochs
+    has_epochs = "n_epochs" in given or config.replay_ratio is not None
+    if not has_epochs:
+        n_epochs = next((epochs for most, epochs in EPOCHS if num_slots <= most), 2)
+    usual = batch_size, n_epochs
+    if cost is not None and "batch_size" not in given:
+        batch_size, n_epochs = _affordable(batch_size, n_epochs, has_epochs, num_slots, cost)
+    remark = "" if cost is None else _remark_on(usual, (batch_size, n_epochs), cost)
     unit = num_slots * (config.num_steps or 1)
     values["batch_size"] = max(1, round(batch_size / unit)) * unit
     warning = None
@@ -87,8 +121,8 @@ def complete_options(
         if shuffle == "segments":
             size = max(size, LEAST_SEGMENTS * horizon)
         values["minibatch_size"] = min(size, values["batch_size"])
-    if "n_epochs" not in given and config.replay_ratio is None:
-        values["n_epochs"] = next((epochs for most, epochs in EPOCHS if num_slots <= most), 2)
+    if not has_epochs:
+        values["n_epochs"] = n_epochs
     defaults = vars(config)
     adjusted = tuple(
         f"{key} {values[key]}"
@@ -96,7 +130,7 @@ def complete_options(
         if key in values and key not in given and values[key] != defaults[key]
     )
     config = replace(config, **values)
-    return CompletedOptions(config, batch_shape(config, num_slots), adjusted, warning)
+    return CompletedOptions(config, batch_shape(config, num_slots), adjusted, warning, remark)
 
 
 def batch_shape(config: TrainConfig, num_slots: int) -> BatchShape:
@@ -144,6 +178,39 @@ def _batch_size(config: TrainConfig, num_slots: int) -> int:
     if config.num_iterations is None:
         size = min(size, config.total_timesteps // BATCHES_PER_BUDGET)
     return max(size, num_slots * LEAST_STEPS_PER_SLOT)
+
+
+def _affordable(
+    batch_size: int, n_epochs: int, has_epochs: bool, num_slots: int, cost: StepCost
+) -> tuple[int, int]:
+    """Return sizes for which an iteration takes seconds and its rollout fits into memory."""
+    if cost.seconds(batch_size, n_epochs) > MOST_SECONDS:
+        if not has_epochs and n_epochs * cost.learn > cost.env + cost.act:
+            n_epochs = min(n_epochs, LEAST_EPOCHS)
+        while cost.seconds(batch_size, n_epochs) > GOOD_SECONDS:
+            batch_size //= 2
+    while not cost.fits(batch_size):
+        batch_size //= 2
+    return max(batch_size, num_slots * LEAST_STEPS_PER_SLOT), n_epochs
+
+
+def _remark_on(usual: tuple[int, int], now: tuple[int, int], cost: StepCost) -> str:
+    """Return one line about sizes with which an iteration is hopeless, "" for all others."""
+    seconds, size = cost.seconds(*usual), usual[0] * cost.row_bytes / 1e9
+    if seconds > MOST_SECONDS:
+        needs = f"{seconds:,.0f} s"
+    elif not cost.fits(usual[0]):
+        needs = f"{size:,.1f} GB of memory"
+    else:
+        return ""
+    changes = [
+        f"{name} {value:,} instead of {before:,}"
+        for name, before, value in zip(("batch_size", "n_epochs"), usual, now, strict=True)
+        if value < before
+    ]
+    if changes:
+        return f"{' and '.join(changes)}: an iteration would take {needs}"
+    return f"batch_size {usual[0]:,} is large for this env: an iteration takes about {needs}"
 
 
 def _clamped(value: int, limits: tuple[int, int]) -> int:

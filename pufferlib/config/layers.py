@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -45,7 +46,11 @@ def load(
     own = _read(chain(chain.from_iterable(from_files), from_flags))
     train = merge_train_layers(values["train"], own["train"])
     joined = {name: values[name] | own[name] for name in values} | {"train": train}
-    return Config.from_dict({"name": env_name, **joined})
+    config = Config.from_dict({"name": env_name, **joined})
+    if own["vec"].keys() & {"num_envs", "envs_per_worker"} or not packaged:
+        return config
+    usual = family_vec(env_name).get("num_envs")
+    return replace(config, has_default_envs=config.vec.num_envs == usual is not None)
 
 
 class SweepLayers(NamedTuple):

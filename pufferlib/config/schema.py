@@ -289,7 +289,8 @@ class Config:
     """All options of a run on one environment. `env` is checked where the env is made.
 
     `chosen` names the options of `train` that any layer has set; a run may adjust the others.
-    None: those that differ from their defaults.
+    None: those that differ from their defaults. `has_default_envs` is true where the number of envs
+    is that of a family's ini.
     """
 
     name: str
@@ -299,6 +300,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     log: LogConfig = field(default_factory=LogConfig)
     chosen: frozenset[str] | None = field(default=None, compare=False)
+    has_default_envs: bool = field(default=False, compare=False)
 
     def chosen_train(self) -> dict[str, Any]:
         """Return the options of `train` that were set."""
@@ -309,7 +311,7 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` reads them back."""
         values = dataclasses.asdict(self)
-        del values["chosen"]
+        del values["chosen"], values["has_default_envs"]
         return values
 
     @classmethod

@@ -21,12 +21,13 @@ from rich.segment import Segment
 from pufferlib.closing import Closing
 from pufferlib.dashboard.drawing import ASCII, MARK, QUIET, UNICODE, Line, Lines, clean, text_of
 from pufferlib.dashboard.panel import draw_panel, draw_summary
-from pufferlib.dashboard.record import Record, format_count
+from pufferlib.dashboard.record import Record, format_count, format_duration, format_short
 from pufferlib.errors import unknown_choice
 
 Mode = Literal["auto", "on", "off", "plain"]
 FRAMES_PER_SECOND = 8
 PLAIN_INTERVAL = 5.0  # seconds between two lines in a pipe
+PROGRESS_INTERVAL = 10.0  # until the first line about an iteration, in a pipe; then 6 times as long
 
 
 def make_dashboard(mode: Mode, record: Record, console: Console | None = None) -> Dashboard:
@@ -77,6 +78,11 @@ class Dashboard(Closing):
         self._record.take(log)
         self._try(self._show)
 
+    def progress(self, activity: str, uptime: float) -> None:
+        """Show what a slow iteration is doing: "collecting 312 / 2,048 steps"."""
+        self._record.note_progress(activity, uptime)
+        self._try(self._show_progress)
+
     def remark(self, text: str) -> None:
         """Show one line about the run, above its metrics."""
         self._try(lambda: self._show_remark(text))
@@ -107,6 +113,13 @@ class Dashboard(Closing):
         """Return the curve with axes, the final metrics, the files, and what to type next."""
         return draw_summary(self._record, self._glyphs, width, paths, commands)
 
+    def outcome(self) -> str:
+        """Return score and steps of the run as one line."""
+        label, history = self._record.curve()
+        steps, uptime = (self._record.number(key) for key in ("steps", "uptime"))
+        score = f"{label} {format_short(history.last)}"
+        return f"{score}, {format_count(steps)} steps in {format_duration(uptime)}"
+
     def export_svg(self, path: str | os.PathLike[str], *, width: int = 100) -> None:
         """Write the current panel as an SVG picture, for documents."""
         console = Console(
@@ -129,6 +142,10 @@ class Dashboard(Closing):
 
     def _show_last(self) -> None:
         """Show the latest log now."""
+
+    def _show_progress(self) -> None:
+        """Show what the present iteration is doing, if a redraw is due."""
+        self._show()
 
     def _show_remark(self, text: str) -> None:
         """Print one line above the metrics."""
@@ -232,6 +249,10 @@ class PlainDashboard(Dashboard):
     _printed: dict[str, float] | None = None
     _started = False
 
+    def __init__(self, record: Record, console: Console) -> None:
+        super().__init__(record, console)
+        self._progress_at = time.perf_counter() + PROGRESS_INTERVAL
+
     def _show_last(self) -> None:
         record = self._record
         if not self._started:
@@ -243,7 +264,14 @@ class PlainDashboard(Dashboard):
         if record.log and self._printed is not record.log:
             self._printed = record.log
             self._drawn_at = time.perf_counter()
+            self._progress_at = self._drawn_at + PROGRESS_INTERVAL
             self._print(record.line())
+
+    def _show_progress(self) -> None:
+        now, record = time.perf_counter(), self._record
+        if now >= self._progress_at:
+            self._progress_at = now + 6 * PROGRESS_INTERVAL
+            self._print(f"{format_duration(record.number('uptime'))}  {record.activity}")
 
     def _show_remark(self, text: str) -> None:
         self._print(clean(text, self._glyphs))

@@ -140,8 +140,14 @@ def _progress_line(record: Record, glyphs: Glyphs, width: int) -> Line:
     percent = f"{100 * min(1.0, fraction):.1f}%" if math.isfinite(fraction) else "-"
     eta = format_duration(record.number("eta"))
     tail = f"{percent:>7}  "
-    line = bar(fraction, max(4, width - len(tail) - 10), glyphs)
-    line += [Segment(tail, STRONG), Segment("eta", QUIET), Segment(eta.rjust(7), STRONG)]
+    doing = f"  {record.activity}" if record.activity and width >= 64 else ""
+    line = bar(fraction, max(4, width - len(doing) - len(tail) - 10), glyphs)
+    line += [
+        Segment(doing, QUIET),
+        Segment(tail, STRONG),
+        Segment("eta", QUIET),
+        Segment(eta.rjust(7), STRONG),
+    ]
     return line
 
 

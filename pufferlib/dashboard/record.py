@@ -28,6 +28,7 @@ class Record:
 
     def __post_init__(self) -> None:
         self.log: dict[str, float] = {}
+        self.activity = ""  # what a slow iteration is doing
         self.first: tuple[float, float] | None = None  # (steps, uptime) of the first log
         self._seen: set[str] = set()  # all keys logged so far
         self.env_keys: dict[str, None] = {}  # an ordered set of those of the env
@@ -37,7 +38,7 @@ class Record:
 
     def take(self, log: Mapping[str, float]) -> None:
         """Record the metrics of one iteration. Copies `log`."""
-        self.log = dict(log)
+        self.log, self.activity = dict(log), ""
         steps = self.number("steps")
         if self.first is None:
             self.first = (steps, self.number("uptime"))
@@ -52,6 +53,10 @@ class Record:
         for key, curve in self.curves.items():
             if key in log:
                 curve.append(steps, self.number(key))
+
+    def note_progress(self, activity: str, uptime: float) -> None:
+        """Record what the present iteration is doing, and for how long the run has lasted."""
+        self.activity, self.log["uptime"] = activity, uptime
 
     def number(self, key: str) -> float:
         """Return the latest value of `key`, NaN if it is missing or not a number."""

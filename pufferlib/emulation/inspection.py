@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.env import AgentId, PufferEnv, Wrapper, defines
-from pufferlib.errors import EnvError, UsageError, error_line, imported
+from pufferlib.errors import EnvError, UsageError, error_line, imported, place_of
 from pufferlib.spaces import Space, brief
 
 Api: TypeAlias = Literal["in_place", "agent_dicts", "single_agent", "gymnasium", "parallel", "aec"]
@@ -225,6 +225,8 @@ def describe(value: object) -> str:
 
 
 def raised_text(error: Exception) -> str:
-    """Describe in one line what the code of an env raised."""
-    line = error_line(error)
+    """Describe in one line what the code of an env raised, and where."""
+    line, place = error_line(error), place_of(error)
+    if place:
+        return f"raised {line} ({place})"
     return f"raised {line}" if ":" in line else f"raised {line}."

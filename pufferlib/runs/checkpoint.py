@@ -95,12 +95,13 @@ def save(
 def load(
     path: str | Path,
     max_bytes: int | None = None,
-    check: Callable[[Mapping[str, Form]], None] | None = None,
+    check: Callable[[Mapping[str, Form], Mapping[str, Any]], None] | None = None,
 ) -> Checkpoint:
     """Read and verify a checkpoint; a CheckpointError describes what is wrong with the file.
 
     A file larger than `max_bytes` (default: a third of the free memory) is refused before it is
-    read. `check` gets the shapes and dtypes of the header before the data is read, and may raise.
+    read. `check` gets the shapes and dtypes of the header, and the values, before the data is read,
+    and may raise.
     """
     path = Path(path)
     limit = psutil.virtual_memory().available // 3 if max_bytes is None else max_bytes
@@ -130,7 +131,8 @@ def load(
                     {
                         name: Form(tuple(entry["shape"]), _DTYPES[entry["dtype"]])
                         for name, entry in table.items()
-                    }
+                    },
+                    values,
                 )
             del table
             file.seek(0)

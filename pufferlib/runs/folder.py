@@ -204,7 +204,7 @@ def create(config: Config, launch: str | None = None) -> Run:
     """Create a folder for a run in `train.run_dir` and write its config."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path(config.train.run_dir)
-    name = config.name.replace("/", "-")
+    name = _folder_name(config.name)
     try:
         for attempt in range(1000):
             folder = base / f"{name}-{stamp}{f'-{attempt}' if attempt else ''}"
@@ -223,6 +223,11 @@ def create(config: Config, launch: str | None = None) -> Run:
             f"{error.strerror}."
         ) from error
     raise UsageError(f"{quoted(base)} already holds 1000 runs of {name} from this second.")
+
+
+def _folder_name(name: str) -> str:
+    """Return how the folders of an env's runs begin; no system refuses it."""
+    return name.replace("/", "-").replace(":", ".")
 
 
 class Found(NamedTuple):
@@ -265,7 +270,8 @@ def find_checkpoint(word: str, base: Path, label: str) -> tuple[Run, Path]:
 def newest(base: Path, name: str, with_checkpoint: bool = True) -> Run:
     """Return the most recently trained run of env `name` in `base`."""
     marker = LATEST if with_checkpoint else CONFIG
-    stamp = re.compile(re.escape(name.replace("/", "-")) + r"-\d{8}-\d{6}(-\d+)?")
+    names = {_folder_name(name), name.replace("/", "-")}  # those of older versions have colons
+    stamp = re.compile(f"({'|'.join(map(re.escape, names))})" + r"-\d{8}-\d{6}(-\d+)?")
     found = base.glob(f"*/{marker}") if os.path.isdir(base) else ()
     folders = [path.parent for path in found if stamp.fullmatch(path.parent.name)]
     if not folders:

@@ -63,6 +63,18 @@ def check_spaces(env: PolicySpaces, wanted: PolicySpaces, whose: str) -> None:
             )
 
 
+def check_saved_spaces(env: PolicySpaces, values: Mapping[str, Any]) -> None:
+    """Raise unless `env` has rows like the env of a checkpoint with these values, if it has one."""
+    try:
+        wanted = _spaces(values)
+    except (CheckpointError, *checkpoint.MALFORMED):  # a file of an older version
+        return
+    try:
+        check_spaces(env, wanted, "of the checkpoint")
+    except UsageError as error:
+        raise CheckpointError(str(error)) from None
+
+
 def _rows_of(layout: Layout) -> tuple[object, ...]:
     """Return the parts of a layout that a policy depends on: without the bounds of observations."""
     leaves = [(leaf.path, leaf.kind, leaf.shape, leaf.dtype, leaf.nvec) for leaf in layout.leaves]

@@ -140,7 +140,9 @@ class LocalProcess:
         self._errors.seek(max(0, size - 8192))
         text = self._errors.read().decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        own = [line for line in lines if line.startswith("puffer: ")]
+        traces = [n for n, line in enumerate(lines) if line.startswith("Traceback (")]
+        last = lines[traces[-1] :] if traces else lines  # warnings before an error are not it
+        own = [line for line in last if line.startswith("puffer: ")]
         return one_line((own or lines or [""])[-1].removeprefix("puffer: "))
 
 

@@ -142,6 +142,8 @@ def collect_async(
             env.send(decision.env_actions.cpu().numpy())
             batch = env.recv()
         _record_outcome(env, actor, rollout, batch, state, resets, profiler)
+        done, whole = rollout.filled * rollout.horizon, rollout.num_slots * rollout.horizon
+        profiler.progress("collecting", done, whole, "steps")
 
 
 def _move_complete(rollout: AsyncRollout, slots: Slots, bootstrap: Tensor) -> None:

@@ -3,11 +3,17 @@
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from time import perf_counter
+from typing import TypeAlias
 
 import psutil
 
 MEGABYTE = 1e6
+PROGRESS_SECONDS = 0.25  # between two reports
+
+# Gets what an iteration does ("collecting"), how much is done, how much there is, and of what.
+OnProgress: TypeAlias = Callable[[str, int, int, str], None]
 
 
 class Span:
@@ -39,10 +45,11 @@ class Profiler:
     one thread only.
     """
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_next", "_on_progress", "_spans")
 
-    def __init__(self) -> None:
+    def __init__(self, on_progress: OnProgress | None = None) -> None:
         self._spans: defaultdict[str, Span] = defaultdict(Span)
+        self._on_progress, self._next = on_progress, 0.0
 
     def __call__(self, name: str) -> Span:
         return self._spans[name]
@@ -50,6 +57,15 @@ class Profiler:
     def add(self, name: str, seconds: float) -> None:
         """Add time that was measured elsewhere."""
         self._spans[name].seconds += seconds
+
+    def progress(self, doing: str, done: int, total: int, unit: str) -> None:
+        """Report progress within an iteration, which only slow ones show: 4 times a second.
+
+        What the report raises ends the iteration, so call it where that is sound.
+        """
+        if self._on_progress is not None and perf_counter() >= self._next:
+            self._next = perf_counter() + PROGRESS_SECONDS
+            self._on_progress(doing, done, total, unit)
 
     def drain(self) -> dict[str, float]:
         """Seconds per span since the last drain, and start again from zero.

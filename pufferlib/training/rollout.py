@@ -325,11 +325,14 @@ def collect(
     rollout.all_present = True
     numbers = range(len(carry.batches))
     lanes = [Lane(env, actor, rollout, carry, profiler, number) for number in numbers]
+    total = rollout.num_slots * rollout.num_stretches * rollout.horizon
     for stretch in range(rollout.num_stretches):
         for t in range(rollout.horizon):
             for lane in lanes:
                 if stretch or t:
                     lane.receive()
+                    done = rollout.num_slots * (stretch * rollout.horizon + t)
+                    profiler.progress("collecting", done, total, "steps")
                 lane.act(stretch, t)
             actor.end_step()
     for lane in lanes:

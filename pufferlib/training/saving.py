@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
     values, had_rollout = values_of(run), run.state.has_rollout
     most = _most_bytes(run, before)
     saved = checkpoint.load(
-        path, None if weights_only else most, lambda forms: _check_forms(run, forms, weights_only)
+        path, None if weights_only else most, partial(_check_forms, run, weights_only)
     )
     try:
         if weights_only:
@@ -251,7 +252,9 @@ def _resume_pool(
     return kept
 
 
-def _check_forms(run: PuffeRL, forms: Mapping[str, Form], weights_only: bool) -> None:
+def _check_forms(
+    run: PuffeRL, weights_only: bool, forms: Mapping[str, Form], values: Mapping[str, Any]
+) -> None:
     """Raise unless a file has exactly the parameters and statistics of this run."""
     own = _modules(run)
     for option, name in (("norm_obs", "observation_norm"), ("norm_reward", "reward_norm")):
@@ -263,7 +266,11 @@ def _check_forms(run: PuffeRL, forms: Mapping[str, Form], weights_only: bool) ->
             )
     for name in ("policy", "observation_norm"):
         if name in own:
-            checkpoint.check_form(own[name], forms, f"{name}/")
+            try:
+                checkpoint.check_form(own[name], forms, f"{name}/")
+            except CheckpointError:
+                loading.check_saved_spaces(run.spaces, values)  # which says more, if it raises
+                raise
 
 
 def _restore_modules(run: PuffeRL, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:

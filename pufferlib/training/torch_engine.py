@@ -148,6 +148,7 @@ class TorchEngine(Engine):
                 one_pass = minibatches(rollout, targets, shape, self._rng, self.world, priority)
                 for minibatch in islice(one_pass, updates - len(rows)):
                     rows.append(self.update(minibatch, now))
+                    self._profiler.progress("training", len(rows), updates, "updates")
                     if target_kl is not None:
                         self._sum_losses(rows[-1:])
                 if target_kl is not None and rows[-1][LOSSES.index("approx_kl")] > target_kl:

@@ -15,7 +15,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ from pufferlib.training import saving
 from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
 from pufferlib.training.rollout import Carry, Rollout, begin
+from pufferlib.training.sizing import step_cost
 from pufferlib.vectorization import check_vector_env
 
 if TYPE_CHECKING:
@@ -54,7 +55,12 @@ if TYPE_CHECKING:
 # options that may differ between the processes of a run
 _OWN_OPTIONS = {"device", "torch_threads", "run_dir", "dashboard"}
 _EPISODE_KEYS = ("mean_reward", "min_reward", "max_reward", "episode_length")
+_SLOW_SECONDS = 2.0  # of an iteration, before its progress is shown
 _SMALL_POLICY = 20_000  # parameters; below, waking a second thread costs more than it saves
+
+
+class RolloutDropped(Exception):  # noqa: N818 - a request was met
+    """A rollout ended early because the run is to stop; the state is that of the last iteration."""
 
 
 class PuffeRL(Closing):
@@ -64,9 +70,10 @@ class PuffeRL(Closing):
     policy for the spaces. The env gets `seed`, unless `env.seed` was called before.
 
     Unset options come from the ini of the name that `make` got, if this package has one, as in
-    `puffer train`; else they are adjusted to the number of slots (`config.complete_options`).
-    `adjusted` names those that differ from the defaults shown here. Without a budget
-    (`total_timesteps` or `num_iterations`) the learning rate stays constant.
+    `puffer train`; else they are adjusted to the number of slots (`config.complete_options`), and
+    to the time and memory of a step where an iteration would be hopeless. `adjusted` names those
+    that differ from the defaults shown here. Without a budget (`total_timesteps` or
+    `num_iterations`) the learning rate stays constant.
     """
 
     def __init__(
@@ -97,8 +104,14 @@ class PuffeRL(Closing):
             self.policy = policy.to(self.device)
             prepare_policy(self.policy, self.spaces)
         num_slots = env.num_agents * self.world.size
-        completed = complete_options(settings, num_slots, takes_state(self.policy))
-        self.config, self.shape, self.adjusted, warning = completed
+        is_recurrent = takes_state(self.policy)
+        completed = complete_options(settings, num_slots, is_recurrent)
+        if env.backend != "threads":  # sizes for C envs must not depend on the machine
+            own_size = completed.config.batch_size // self.world.size
+            cost = step_cost(env, self.policy, self.spaces, self.device, own_size)
+            cost = self.world.from_first(cost)._replace(world_size=self.world.size)
+            completed = complete_options(settings, num_slots, is_recurrent, cost)
+        self.config, self.shape, self.adjusted, warning, self._remark = completed
         if warning is not None:
             warnings.warn(warning, UserWarning, stacklevel=2)
         check_batch(env, self.config.batch_size // self.world.size, self.device.type)
@@ -115,7 +128,7 @@ class PuffeRL(Closing):
                 self.spaces.observation, self.device, self.world, in_step=not env.surplus_envs
             )
         loading.note_norm(self.policy, self.observation_norm)
-        self._profiler = Profiler()
+        self._profiler = Profiler(self._note_progress)
         parts = Parts(
             self.policy,
             self.spaces,
@@ -141,6 +154,8 @@ class PuffeRL(Closing):
         self._has_warned = False  # of something that is not finite
         self._has_warned_of_budget = False
         self._monitor = SystemMonitor()
+        # set by a loop that ends at a signal: whether to drop the rest of a slow rollout
+        self.is_stopping: Callable[[], bool] = lambda: False
         self._logger = SafeLogger(_as_loggers(logger) if self.world.is_first else [])
         self._dashboard: Dashboard | None = None
         self._closed = False
@@ -178,6 +193,7 @@ class PuffeRL(Closing):
     def restart_clock(self) -> None:
         """Measure steps per second from now on."""
         self._last_evaluate = self._last_log = time.perf_counter()
+        self._iteration_seconds = 0.0  # of the last one
 
     def _begin_on(self, env: VectorEnv) -> Carry:
         """Create all that depends on the number of slots, and start the first episodes."""
@@ -201,6 +217,29 @@ class PuffeRL(Closing):
 
     # ---- The three calls of an iteration -------------------------------------------------------
 
+    def _note_progress(self, doing: str, done: int, total: int, unit: str) -> None:
+        """Show how far a slow iteration is; end it where the run is to stop."""
+        seconds = time.perf_counter() - self._last_log
+        if seconds < _SLOW_SECONDS:
+            return
+        if self._dashboard is not None:
+            text = f"{doing} {done:,} / {total:,} {unit}"
+            self._dashboard.progress(text, self.uptime)
+        if doing == "collecting" and self.is_stopping():
+            left = (time.perf_counter() - self._collect_began) * (total / max(1, done) - 1)
+            if left > _SLOW_SECONDS and self._can_drop_rollout():
+                raise RolloutDropped(f"{done:,} of {total:,} steps")
+
+    @property
+    def seconds_left(self) -> float:
+        """About how many seconds this iteration still takes, by the one before; 0 if unknown."""
+        took = self._iteration_seconds - (time.perf_counter() - self._last_log)
+        return max(0.0, took) if self.iteration else 0.0
+
+    def _can_drop_rollout(self) -> bool:
+        """Return whether a checkpoint is the same without the last steps: no env is saved in it."""
+        return self.world.size == 1 and self.env.batches == 1 and self.env.snapshot() is None
+
     def evaluate(self) -> dict[str, float]:
         """Collect one rollout; return statistics of the last episodes.
 
@@ -210,6 +249,7 @@ class PuffeRL(Closing):
         self.state.has_rollout = False
         if self.self_play is not None:
             self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
+        self._collect_began = time.perf_counter()
         self.state.carry = self.engine.collect(self.env, self.state.carry)
         with self._profiler("store"):
             layout, agents_per_env = self.spaces.observation, self.env.agents_per_env
@@ -266,6 +306,7 @@ class PuffeRL(Closing):
         """Return all numbers of this iteration, after passing them to loggers and dashboard."""
         now = time.perf_counter()
         elapsed, self._last_log = now - self._last_log, now
+        self._iteration_seconds = elapsed
         spans = self._profiler.drain()
         episodes = self.state.episodes.means()
         log: dict[str, float] = {
@@ -437,6 +478,9 @@ class PuffeRL(Closing):
                 slots = self.env.num_agents * self.world.size
                 sizes = ", ".join(self.adjusted)
                 self._dashboard.remark(f"adjusted to {slots} slots: {sizes}")
+            for remark in (self.env.reduced, self._remark):
+                if remark:
+                    self._dashboard.remark(remark)
             if self.engine.fallback:
                 self._dashboard.remark(f"engine {self.engine.name} ({self.engine.fallback})")
             if self.config.rounded_budget:

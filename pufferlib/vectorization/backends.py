@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pufferlib import config
 from pufferlib.emulation import creator_of, name_of
@@ -23,7 +24,9 @@ _NEEDED: dict[str, tuple[type, str]] = {
     "threads": (NativeCreator, "a C env"),
     "batched": (SimulatorCreator, "an env of a batched simulator"),
 }
+_OF_PYTHON = ("serial", "multiprocessing")
 _WORTH_SECONDS = 4e-4  # of a step of all envs; below, processes cost more than they save
+_MOST_BYTES = 2**23  # of the observations of all slots, for a number of envs that nobody chose
 
 
 def make(
@@ -40,7 +43,8 @@ def make(
     """Create `num_envs` envs of one name behind one VectorEnv.
 
     Two of `num_envs`, `num_workers` and `envs_per_worker` imply the third; `num_envs` is 256 by
-    default, or the number in the ini of the name's family (pufferlib/configs/families).
+    default, or the number in the ini of the name's family (pufferlib/configs/families). That is
+    halved, for envs of Python, while one step of all slots takes more than 8 MB of observations.
 
     `backend` is "threads", "serial", "multiprocessing", "ray", "batched" or "auto" (the default): C
     threads for Ocean envs (`num_workers` of them, all cores by default); a simulator that steps a
@@ -55,7 +59,8 @@ def make(
     """
     spec = find(name)
     settings = {**spec.kwargs, **env_kwargs}
-    family = config.family_vec(spec.id) if spec.family else {}
+    is_module = ":" in spec.id  # the user's own, on the command line
+    family = config.family_vec(spec.id) if spec.family or is_module else {}
     default = family.get("num_envs") or DEFAULT_NUM_ENVS
     if num_envs is num_workers is envs_per_worker is None:
         num_workers = family.get("num_workers")
@@ -64,8 +69,29 @@ def make(
     options = {**(vec or {}), **({"double_buffer": True} if double_buffer else {})}
     recipe = Recipe(spec.id, spec.entry_point, settings, envs, workers)
     backend = backend or family.get("backend")
-    vecenv = _seeded(_created(recipe, backend, options), spec.id, seed)
+    vecenv = _created(recipe, backend, options)
+    if num_envs is envs_per_worker is None and vecenv.backend in _OF_PYTHON:
+        vecenv = _with_fewer_envs(vecenv, recipe, backend, options)
     vecenv.is_from_make = True
+    return _seeded(vecenv, spec.id, seed)
+
+
+def _with_fewer_envs(
+    vecenv: VectorEnv, recipe: Recipe, backend: str | None, options: Mapping[str, Any]
+) -> VectorEnv:
+    """Return as many envs as a policy can see at once: `vecenv`, or another one."""
+    fewer, each = recipe.num_envs, vecenv.observations.nbytes / recipe.num_envs
+    while fewer > 1 and fewer * each > _MOST_BYTES:
+        fewer //= 2
+    if fewer == recipe.num_envs:
+        return vecenv
+    vecenv.close()
+    workers = None if recipe.num_workers is None else min(recipe.num_workers, fewer)
+    vecenv = _created(recipe._replace(num_envs=fewer, num_workers=workers), backend, options)
+    size = recipe.num_envs * each / 1e6
+    vecenv.reduced = (
+        f"num_envs {fewer} instead of {recipe.num_envs}: a step of all would be {size:,.0f} MB"
+    )
     return vecenv
 
 
@@ -117,28 +143,40 @@ def _created(recipe: Recipe, backend: str | None, options: Mapping[str, Any]) ->
             f"`backend` must be auto, serial, multiprocessing or ray for `{recipe.name}`, "
             f"which is not {what}, but got {backend}."
         )
+    seconds = 0.0
     if backend is None or backend == "auto":
-        backend = best_backend(recipe, options)
+        backend, seconds = best_backend(recipe, options)
     kind: type[BufferedVectorEnv] = config.load_choice(config.BACKENDS[backend])
     for name in options:
         if name not in kind.option_names():
             raise unknown_name(f"option of backend {backend}", name, kind.option_names())
-    return kind.from_recipe(recipe, options)
+    vecenv = kind.from_recipe(recipe, options)
+    vecenv.step_seconds = seconds
+    return vecenv
 
 
-def best_backend(recipe: Recipe, options: Mapping[str, Any]) -> str:
+class Choice(NamedTuple):
+    """A backend, and the seconds of a step of one env where they were measured to choose it."""
+
+    backend: str
+    step_seconds: float = 0.0
+
+
+def best_backend(recipe: Recipe, options: Mapping[str, Any]) -> Choice:
     """Choose by what is known of the env and the options, else by the time of a step."""
     for backend, (kind, _) in _NEEDED.items():
         if isinstance(recipe.entry_point, kind):
-            return backend
+            return Choice(backend)
     if recipe.is_instance:
-        return "serial"
+        return Choice("serial")
     if options or (recipe.num_workers or 1) > 1:
-        return "multiprocessing"
+        return Choice("multiprocessing")
     if recipe.num_workers == 1 or recipe.num_envs < 2 or usable_cores() < 2:
-        return "serial"
+        return Choice("serial")
     creator = recipe.creator()
     if not can_run(creator):
-        return "serial"
-    is_worth_it = step_seconds(creator) * recipe.num_envs > _WORTH_SECONDS
-    return "multiprocessing" if is_worth_it else "serial"
+        return Choice("serial")
+    seconds = step_seconds(creator)
+    is_worth_it = seconds * recipe.num_envs > _WORTH_SECONDS
+    known = seconds if math.isfinite(seconds) else 0.0  # it may be slow to create only
+    return Choice("multiprocessing" if is_worth_it else "serial", known)

@@ -94,6 +94,8 @@ class VectorEnv(Closing):
     backend: str = "custom"  # a key of config.BACKENDS: where the envs run
     num_envs: int = 0  # a subclass sets it
     num_workers: int = 1
+    step_seconds: float = 0.0  # of one env, where `make` has measured it
+    reduced: str = ""  # one line about a default number of envs that was too many
     batches: int = 1  # parts of the slots; `recv` hands over one of them
     surplus_envs: int = 0  # further envs that step in the background
     agent_ids: AgentIds = None  # in slot order, where envs use dicts per agent

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers, allocate, num_bytes
+from pufferlib.emulation import raised_text
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos, metrics_of
-from pufferlib.errors import EnvError, PufferError, UsageError, one_line
+from pufferlib.errors import EnvError, PufferError, UsageError
 from pufferlib.spaces import (
     ObservationChecks,
     Space,
@@ -252,7 +253,7 @@ class Batched(BufferedVectorEnv):
             raise
         except Exception as error:
             self._ready = self._is_stepping = False  # `reset` may be called
-            what = f"`{method.__name__}` raised {type(error).__name__}: {one_line(error)}"
+            what = f"`{method.__name__}` {raised_text(error)}"
             raise EnvError(f"{self.name or type(self._simulator).__name__}, {what}") from error
 
     def _store(self, call: str, outcome: Outcome) -> Infos:

@@ -107,6 +107,28 @@ def test_a_factory_can_be_measured_and_trained(
         assert reported["sps"] > 0
 
 
+def test_measured_sizes_are_written_and_kept_by_a_resume(
+    own_module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pufferlib.vectorization import backends
+
+    monkeypatch.setattr(backends, "usable_cores", lambda: 2)
+    monkeypatch.setattr(backends, "step_seconds", lambda creator: 1.0)
+    name, words = f"{own_module}:Walk", ["--train.dashboard=off", "--vec.num-envs=2"]
+    assert main(["train", name, "--train.num-iterations=1", *words]) == 0
+    (run,) = Path("runs").iterdir()
+
+    def batch_size() -> int:
+        return int(json.loads((run / "config.json").read_text())["train"]["batch_size"])
+
+    assert batch_size() == 2 * 16  # 2048 steps would take 17 minutes
+    monkeypatch.setattr(backends, "step_seconds", lambda creator: 1e-6)
+    assert main(["resume", name, "--train.num-iterations=2", "--train.dashboard=off"]) == 0
+    assert batch_size() == 2 * 16
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [32, 64]
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

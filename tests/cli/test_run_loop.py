@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +24,7 @@ class Interrupted:
     done = False
     is_settled = True
     iteration = 0
+    seconds_left = 0.0
 
     def __init__(self, times: int, signum: int = signal.SIGINT) -> None:
         self.times, self.signum = times, signum
@@ -93,6 +96,61 @@ def test_a_second_ctrl_c_ends_a_run_at_once_without_saving() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_loop(cast(Any, trainer), cast(Any, Saved()))
     assert trainer.calls == []
+
+
+@pytest.mark.usefixtures("foreground")
+def test_a_slow_rollout_is_dropped_and_the_iteration_before_saved() -> None:
+    from pufferlib.training.trainer import RolloutDropped
+
+    class Slow(Interrupted):
+        def evaluate(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            assert self.is_stopping()  # type: ignore[attr-defined]
+            raise RolloutDropped("3 of 9 steps")
+
+    trainer = Slow(times=0)
+    assert run_loop(cast(Any, trainer), cast(Any, Saved())) == signal.SIGINT
+    assert trainer.calls == ["save"]
+    assert trainer.notes[-1] == "puffer: saving without the last 3 of 9 steps"
+
+
+@pytest.mark.usefixtures("foreground")
+def test_a_slow_iteration_says_how_long_it_takes() -> None:
+    trainer = Interrupted(times=1)
+    trainer.seconds_left = 41.4
+    run_loop(cast(Any, trainer), cast(Any, Saved()))
+    assert "after this iteration, in about 41 s, then saving" in trainer.notes[0]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_the_second_signal_ends_a_program_that_never_returns_to_python(
+    name: str, code: int
+) -> None:
+    # a mutex that is locked twice waits in C for ever: no handler of Python runs, only the thread
+    script = """
+import ctypes, signal
+from pufferlib.cli.stopping import second_signal_ends, stop_requests
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+mutex = ctypes.create_string_buffer(256)
+with second_signal_ends(), stop_requests(lambda: None):
+    print("ready", flush=True)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(2000):  # two that arrive at once may count as one
+            process.send_signal(getattr(signal, name))
+            try:
+                process.wait(0.05)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        assert process.returncode == code
 
 
 @pytest.mark.usefixtures("foreground")

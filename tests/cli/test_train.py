@@ -103,7 +103,7 @@ def test_eval_needs_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> Non
     run = only_run()
     capsys.readouterr()
     assert main(["eval", "squared", "--run", str(run)]) == 2
-    assert "`--checkpoint` must be of squared, but" in capsys.readouterr().err
+    assert "`--run` must be of squared, but" in capsys.readouterr().err
     (run / "latest.safetensors").write_bytes(b"garbage")
     assert main(["eval", "cartpole"]) == 2
     assert "is not a checkpoint" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pufferlib.config import BatchShape, TrainConfig, batch_shape, complete_options
+from pufferlib.config import BatchShape, StepCost, TrainConfig, batch_shape, complete_options
 from pufferlib.errors import UsageError
 
 
@@ -161,3 +161,58 @@ def test_the_learning_rate_anneals_if_a_budget_is_set() -> None:
         complete_options({"num_iterations": 10, "anneal_lr": False}, 8, False).config.anneal_lr
         is False
     )
+
+
+# ---- Sizes for the measured cost of a step -------------------------------------------------------
+
+
+def cost(**changes: float) -> StepCost:
+    usual = {"env": 1e-5, "act": 1e-5, "learn": 1e-5, "row_bytes": 100, "free_bytes": 1e9}
+    return StepCost(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+def test_the_usual_sizes_do_not_depend_on_the_machine() -> None:
+    usual = complete_options({}, 8, False)
+    for part in ("env", "act", "learn"):  # 2048 steps, 10 passes: from 0.2 s to 14.5 s
+        assert complete_options({}, 8, False, cost(**{part: 7e-4})) == usual
+    assert complete_options({}, 8, False, cost(row_bytes=120_000)) == usual  # 246 of 250 MB
+
+
+def test_hopeless_sizes_are_halved() -> None:
+    # 2048 * (0.02 + 11e-5) = 41.2 s; halved until 10 s are enough: 10.3 s are not, 5.15 s are
+    slow = complete_options({}, 8, False, cost(env=0.02))
+    assert (slow.config.batch_size, slow.config.n_epochs) == (256, 10)
+    assert slow.remark == "batch_size 256 instead of 2,048: an iteration would take 41 s"
+    # 2048 * 200 kB = 410 MB, of which 250 are free for it
+    large = complete_options({}, 8, False, cost(row_bytes=200_000))
+    assert large.config.batch_size == 1024
+    assert (
+        large.remark
+        == "batch_size 1,024 instead of 2,048: an iteration would take 0.4 GB of memory"
+    )
+
+
+def test_slow_passes_are_fewer_first() -> None:
+    # 2048 * (2e-5 + 10 * 1e-3) = 20.5 s; two passes take 4.1 s
+    slow = complete_options({}, 8, False, cost(learn=1e-3))
+    assert (slow.config.batch_size, slow.config.n_epochs) == (2048, 2)
+    assert slow.remark == "n_epochs 2 instead of 10: an iteration would take 21 s"
+    kept = complete_options({"n_epochs": 10}, 8, False, cost(learn=1e-3))
+    assert (kept.config.batch_size, kept.config.n_epochs) == (512, 10)
+
+
+def test_a_batch_keeps_some_steps_of_every_slot() -> None:
+    slow = complete_options({}, 256, False, cost(env=10.0))
+    assert slow.config.batch_size == 256 * 16
+    assert slow.shape.horizon == 16
+
+
+def test_a_given_batch_size_is_kept_with_a_remark() -> None:
+    given = complete_options({"batch_size": 2048}, 8, False, cost(env=0.02))
+    assert (given.config.batch_size, given.config.n_epochs) == (2048, 10)
+    assert given.remark == ("batch_size 2,048 is large for this env: an iteration takes about 41 s")
+
+
+def test_processes_share_the_cost() -> None:
+    shared = cost(env=0.01)._replace(world_size=2)  # 2048 / 2 * 0.01 = 10.2 s
+    assert complete_options({}, 8, False, shared).remark == ""

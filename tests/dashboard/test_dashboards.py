@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from io import StringIO
 
 import pytest
-from boards import LOG, Clock, learn, make, printed
+from boards import LOG, Clock, frame, learn, make, printed
 
 from pufferlib.dashboard.dashboards import LiveDashboard, PlainDashboard
 from pufferlib.errors import UsageError
@@ -117,6 +117,22 @@ def test_plain_finish_prints_the_last_line_and_the_curve(clock: Clock) -> None:
     assert "runs/x/log.jsonl" in text
 
 
+def test_a_slow_iteration_is_a_plain_line_after_ten_seconds(clock: Clock) -> None:
+    dashboard = make("plain", terminal=False)
+    start = clock.now
+    for seconds in (2, 9, 11, 12, 60, 75):
+        clock.now = start + seconds
+        dashboard.progress(f"collecting {seconds} / 2,048 steps", float(seconds))
+    assert printed(dashboard).splitlines() == [
+        "11.0s  collecting 11 / 2,048 steps",
+        "1m15s  collecting 75 / 2,048 steps",
+    ]
+    dashboard.update({**LOG, "uptime": 76.0})
+    clock.now += 8
+    dashboard.progress("collecting 9 / 2,048 steps", 84.0)
+    assert printed(dashboard).splitlines()[-1].startswith("1m16s  12.4M steps")
+
+
 # ---- The live panel ------------------------------------------------------------------------------
 
 
@@ -135,6 +151,18 @@ def test_live_redraws_at_most_eight_times_a_second(
         clock.now += 0.002
         dashboard.update(LOG)
         assert len(frames) == 1
+
+
+def test_the_panel_shows_what_a_slow_iteration_does(clock: Clock) -> None:
+    with make("on", width=100) as dashboard:
+        clock.now += 1
+        dashboard.progress("collecting 312 / 2,048 steps", 83.0)
+        shown = "\n".join(frame(dashboard))
+        assert "collecting 312 / 2,048 steps" in shown
+        assert "1m23s" in shown
+        assert "collecting" in printed(dashboard)  # it was drawn
+        dashboard.update(LOG)
+        assert "collecting" not in "\n".join(frame(dashboard))
 
 
 def test_live_finish_leaves_the_last_numbers_on_screen() -> None:

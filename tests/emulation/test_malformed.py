@@ -5,6 +5,7 @@ Lines of `check_env` are those of `emulate` without the index of the env.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,11 @@ def run(create: Callable[[], Any], num_envs: int = 1) -> None:
         vecenv.step(1)
 
 
+def without_place(said: str) -> str:
+    """Leave out the line of an env that raised: it changes with these files."""
+    return re.sub(r" \(\S+malformed\.py:\d+, in \w+\)$", "", said)
+
+
 def without_index(said: str) -> str:
     return said.replace(" (env 0)", "", 1).replace(" (env 0, ", " (", 1)
 
@@ -32,7 +38,7 @@ def without_index(said: str) -> str:
 def test_a_malformed_env_raises_one_line(name: str) -> None:
     with pytest.raises((EnvError, UsageError)) as caught:
         run(CASES[name].create)
-    assert str(caught.value) == CASES[name].said
+    assert without_place(str(caught.value)) == CASES[name].said
     assert "\n" not in CASES[name].said
 
 
@@ -40,7 +46,9 @@ def test_a_malformed_env_raises_one_line(name: str) -> None:
 def test_check_env_reports_the_same_line_and_all_others(name: str) -> None:
     case = CASES[name]
     report = check_env(case.create, steps=8)
-    assert sorted(report.of("error")) == sorted([without_index(case.said), *case.more])
+    assert sorted(map(without_place, report.of("error"))) == sorted(
+        [without_index(case.said), *case.more]
+    )
     with pytest.raises(EnvError):
         report.raise_for_errors()
 

@@ -276,3 +276,13 @@ def test_a_failed_save_does_not_end_the_run(
 
     assert capsys.readouterr().err == "No space left on device. The run continues.\n"
     assert steps() == [256, 512, 768, 1024]
+
+
+def test_a_finished_run_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*TINY[:-1], "1"]
+    assert template.main(words) == 0
+    capsys.readouterr()
+    assert template.main(words) == 0
+    captured = capsys.readouterr()
+    assert "checkpoints/cartpole has trained all 1 iterations. Choose another" in captured.err
+    assert "mean reward" not in captured.out

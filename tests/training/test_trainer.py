@@ -21,8 +21,13 @@ from torch.testing import assert_close
 
 import pufferlib
 from pufferlib import PuffeRL
+from pufferlib.config import StepCost
 from pufferlib.errors import NonFiniteError, UnknownNameError, UsageError
 from pufferlib.models import make_policy
+from pufferlib.policies.observations import policy_spaces
+from pufferlib.training import profiling, sizing
+from pufferlib.training import trainer as trainer_module
+from pufferlib.training.trainer import RolloutDropped
 from pufferlib.vectorization import Serial, VectorEnv
 
 SMALL: dict[str, Any] = {
@@ -816,3 +821,110 @@ def test_only_a_policy_with_memory_repeats_bits(recurrent: Any, learns: bool) ->
             trainer.train()
         assert (best >= 0.9) == learns
         assert learns or best < 0.4
+
+
+# ---- Slow iterations -----------------------------------------------------------------------------
+
+
+class Quiet(gymnasium.Env[Any, Any]):
+    """Never ends; keeps no state."""
+
+    observation_space, action_space = Box(0, 255, (4, 4, 3), np.uint8), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros((4, 4, 3), np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros((4, 4, 3), np.uint8), 1.0, False, False, {}
+
+
+@pytest.fixture
+def all_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report progress at every chance."""
+    monkeypatch.setattr(profiling, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(trainer_module, "_SLOW_SECONDS", -1.0)
+
+
+@pytest.mark.usefixtures("all_is_slow")
+def test_a_slow_iteration_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Serial(Quiet, 2) as vecenv, PuffeRL(vecenv, **{**SMALL, "engine": "torch"}) as trainer:
+        shown: list[str] = []
+        monkeypatch.setattr(trainer.dashboard, "progress", lambda text, uptime: shown.append(text))
+        trainer.evaluate()
+        trainer.train()
+    assert shown[0] == "collecting 2 / 256 steps"
+    updates = [text for text in shown if text.startswith("training")]
+    assert updates[-1] == f"training {len(updates)} / {len(updates)} updates"
+
+
+@pytest.mark.usefixtures("all_is_slow")
+def test_a_run_that_stops_drops_a_slow_rollout(tmp_path: Path) -> None:
+    with Serial(Quiet, 2) as vecenv, PuffeRL(vecenv, **SMALL) as trainer:
+        trainer.evaluate()
+        trainer.train()
+        trainer.is_stopping = lambda: True
+        with pytest.raises(RolloutDropped, match="2 of 256 steps"):
+            trainer.evaluate()
+        trainer.save_checkpoint(tmp_path / "x.safetensors")
+        assert (trainer.iteration, trainer.steps) == (1, 256)
+        with PuffeRL(vecenv, **SMALL) as other:
+            other.load_checkpoint(tmp_path / "x.safetensors")
+            assert (other.iteration, other.steps) == (1, 256)
+
+
+@pytest.mark.usefixtures("all_is_slow")
+def test_a_rollout_of_envs_with_snapshots_is_never_dropped() -> None:
+    # a checkpoint holds the envs as they are after the iteration, for a resume to the bit
+    with (
+        pufferlib.make("cartpole", num_envs=2, num_workers=1, backend="serial") as vecenv,
+        PuffeRL(vecenv, **{**SMALL, "engine": "torch"}) as trainer,
+    ):
+        trainer.is_stopping = lambda: True
+        trainer.evaluate()
+        assert trainer.steps == 256
+
+
+def test_a_policy_that_sees_a_lot_is_timed_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Serial(Quiet, 2) as vecenv:
+        policy, spaces = make_policy(vecenv), policy_spaces(vecenv)
+        before = [part.clone() for part in policy.parameters()]
+        torch.manual_seed(3)
+        expected = torch.rand(1)
+        torch.manual_seed(3)
+        device = torch.device("cpu")
+        small = sizing.step_cost(vecenv, policy, spaces, device, 256)
+        assert (small.act, small.learn, small.row_bytes) == (0, 0, 48)
+        monkeypatch.setattr(sizing, "_MOST_BYTES", 0)
+        large = sizing.step_cost(vecenv, policy, spaces, device, 256)
+    assert large.act > 0
+    assert large.learn > 0
+    assert torch.equal(torch.rand(1), expected)
+    assert all(map(torch.equal, before, policy.parameters()))
+    assert all(part.grad is None for part in policy.parameters())
+
+
+def test_sizes_for_c_envs_depend_on_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_cost(*given: Any) -> StepCost:
+        return StepCost(env=1.0, act=1.0, learn=1.0, row_bytes=10**9, free_bytes=1.0)
+
+    monkeypatch.setattr(trainer_module, "step_cost", step_cost)
+    with (
+        pufferlib.make("cartpole", num_envs=8, num_workers=1) as native,
+        PuffeRL(native, dashboard="off") as trainer,
+    ):
+        assert trainer.config.batch_size == 2048
+    with Serial(Quiet, 8) as vecenv, PuffeRL(vecenv, dashboard="off") as trainer:
+        assert trainer.config.batch_size == 8 * 16
+    with Serial(Quiet, 8) as vecenv, PuffeRL(vecenv, **SMALL) as trainer:
+        assert trainer.config.batch_size == SMALL["batch_size"]
+
+
+def test_workers_share_the_time_of_a_step() -> None:
+    with Serial(Quiet, 2) as vecenv:
+        vecenv.step_seconds = 0.5
+        cost = sizing.step_cost(
+            vecenv, make_policy(vecenv), policy_spaces(vecenv), torch.device("cpu"), 256
+        )
+    assert cost.env == 0.5

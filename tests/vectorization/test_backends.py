@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -102,13 +103,52 @@ def test_a_seed_given_to_make_is_held_until_reset() -> None:
         assert (one.reset() == other.reset(seed=5)).all()
 
 
+class Wide(Timed):
+    """Sees 5 MB; two of them are more than one step of all slots may take."""
+
+    observation_space = Box(0, 255, (5_000_000,), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(5_000_000, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(5_000_000, np.uint8), 1.0, False, False, {}
+
+
+def test_a_default_number_of_envs_is_halved_where_they_see_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backends, "DEFAULT_NUM_ENVS", 4)
+    pufferlib.register("wide", Wide)
+    with pufferlib.make("wide") as vecenv:
+        assert vecenv.num_envs == 1
+        assert vecenv.reduced == "num_envs 1 instead of 4: a step of all would be 20 MB"
+    with pufferlib.make("wide", num_envs=2) as vecenv:
+        assert (vecenv.num_envs, vecenv.reduced) == (2, "")
+    pufferlib.register("timed", Timed)
+    with pufferlib.make("timed") as vecenv:
+        assert (vecenv.num_envs, vecenv.reduced) == (4, "")
+
+
+def test_the_measured_time_of_a_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "usable_cores", lambda: 2)
+    monkeypatch.setattr(backends, "step_seconds", lambda creator: 0.03)
+    with pufferlib.emulate(Timed, num_envs=2) as vecenv:
+        assert vecenv.step_seconds == 0.03
+    monkeypatch.setattr(backends, "step_seconds", lambda creator: math.inf)
+    with pufferlib.emulate(Timed, num_envs=2) as vecenv:
+        assert vecenv.step_seconds == 0  # late, maybe to create only
+    with pufferlib.make("cartpole", num_envs=2) as vecenv:
+        assert vecenv.step_seconds == 0  # C envs are not measured
+
+
 # ---- Backends ------------------------------------------------------------------------------------
 
 
 def best(creator: Callable[[], Any], num_envs: int = 8, **given: Any) -> str:
     options = given.pop("options", {})
     recipe = Recipe("timed", creator, {}, num_envs, given.pop("num_workers", None), **given)
-    return backends.best_backend(recipe, options)
+    return backends.best_backend(recipe, options).backend
 
 
 def test_a_backend_can_be_chosen() -> None:

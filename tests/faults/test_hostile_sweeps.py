@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forged_sweeps import cases
 
 from pufferlib import config as configs
 from pufferlib.cli import main
 from pufferlib.config import SweepConfig, check_range
-from pufferlib.sweep import SearchSpace, create_study
-from pufferlib.sweep.executors import LocalProcess
-from tests.rigs.forged_sweeps import cases
+from pufferlib.sweep import SearchSpace, create_study, executors
+from pufferlib.sweep.executors import Job, Progress
 
 pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
 
@@ -139,6 +139,21 @@ def snapshot(folder: Path) -> dict[str, object]:
     }
 
 
+class QuickTrial:
+    """A trial that is over at once: damage may have cost the sweep its only one."""
+
+    def __init__(self, jobs: list[Job], job: Job) -> None:
+        jobs.append(job)
+
+    def poll(self) -> Progress:
+        record = {"steps": 9, "total_steps": 9, "uptime": 1.0, "mean_reward": 1.0, "perf": 1.0}
+        return Progress([record], 0)
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 CASES = list(cases())
 SAMPLE = max(1, len(CASES) // 40)  # every so many of them are quick enough to be run always
 
@@ -160,7 +175,8 @@ def test_a_forged_sweep_runs_nothing_and_writes_nowhere_else(
 ) -> None:
     shutil.copytree(good_sweep, tmp_path, dirs_exist_ok=True)
     monkeypatch.syspath_prepend(str(tmp_path))  # as if evil.py were installed
-    monkeypatch.setattr(LocalProcess, "__init__", lambda self, job: pytest.fail("a trial started"))
+    jobs: list[Job] = []
+    monkeypatch.setattr(executors, "LocalProcess", lambda job, program: QuickTrial(jobs, job))
     forge()
     before = snapshot(tmp_path)
     words = ["--folder", "s"]
@@ -176,3 +192,8 @@ def test_a_forged_sweep_runs_nothing_and_writes_nowhere_else(
         assert code != 2 or output.err.startswith("puffer: ")
         assert not {"subprocess", "evil", "\x1b"} & {*output.out.replace(":", " ").split()}
         assert snapshot(tmp_path) == before
+    for job in jobs:
+        assert job.name == "bandit"
+        assert Path(job.folder).parent == Path("s/trials")
+        assert "[log]" not in job.ini
+        assert f"run_dir = {job.folder}\n" in job.ini

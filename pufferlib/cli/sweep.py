@@ -160,6 +160,11 @@ def _old_sweep(
     study, about = load_study(storage, options.study, folder, changes)
     if study.damage:
         print(f"puffer: {study.damage}", file=sys.stderr)
+    for key in study.space.ranges:
+        if "." not in key:  # as in a study of a function in Python
+            raise UsageError(
+                f"the study must search options of a run, but it searches {quoted(key)}."
+            )
     return Driver(study, _base_config(about, name), folder, env)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from pufferlib import config as configs
 from pufferlib.cli import main
+from pufferlib.sweep import executors
 
 pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
 
@@ -136,3 +137,16 @@ def test_the_view_shows_trials_best_and_budget(tmp_path: Path) -> None:
     assert "best mean_reward 2: gamma=" in text
     assert "trial 1 complete: mean_reward 2 at 5 seconds" in text
     assert "100% of the budget\n" in run_two(3.0).replace(" \n", "\n")  # and no time left
+
+
+def test_a_sweep_without_a_complete_trial_ends_with_a_code(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = str(Path(__file__).resolve().parents[1] / "rigs/fake_trial.py")
+    local = executors.LocalProcess
+    monkeypatch.setattr(executors, "LocalProcess", lambda job, program: local(job, (fake,)))
+    words = ["sweep", "bandit", "--sweep.method", "random", "--sweep.num-trials", "2"]
+    words += ["--only", "learning_rate", "--folder", "s"]
+
+    assert main([*words, "--env.fault", "diverge"]) == 1
+    assert "2 failed); no trial is complete" in capfd.readouterr().out

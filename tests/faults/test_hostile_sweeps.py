@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forged_sweeps import cases
 
 from pufferlib import config as configs
 from pufferlib.cli import main
 from pufferlib.config import SweepConfig, check_range
-from pufferlib.sweep import SearchSpace, create_study
-from pufferlib.sweep.executors import LocalProcess
-from tests.rigs.forged_sweeps import cases
+from pufferlib.sweep import SearchSpace, create_study, executors, plots
+from pufferlib.sweep.executors import Job, Progress
 
 pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
 
@@ -114,6 +114,49 @@ def test_resume_imports_no_module_that_only_a_file_names(
     assert not Path("RUN").exists()
 
 
+@pytest.mark.parametrize("place", ["report.png", "best.ini"])
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_report_writes_through_no_link(
+    place: str, link: Callable[[Path, Path], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(Path("s"), {})
+    Path("precious").write_text("precious")
+    link(Path("precious").absolute(), Path("s") / place)
+
+    assert main(["sweep", "bandit", "--report", "--folder", "s"]) == 0
+
+    assert Path("precious").read_text() == "precious"
+    assert not Path("s", place).is_symlink()
+    assert Path("s", place).stat().st_size > 8
+
+
+def test_a_command_to_copy_is_quoted(capfd: pytest.CaptureFixture[str]) -> None:
+    make_sweep(Path("a; touch RUN"), {})
+    assert main(["sweep", "bandit", "--report", "--folder", "a; touch RUN"]) == 0
+    command = "best config: puffer train bandit --config 'a; touch RUN/best.ini'"
+    assert command in capfd.readouterr().out
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["--report", "--resume"])
+def test_a_folder_of_another_user_is_one_line(command: str) -> None:
+    make_sweep(Path("s"), {}, trials=2)
+    for path in (Path("s"), Path("s/study.journal")):
+        os.chown(path, 12345, 12345)
+    may_not = "-dac_override,-dac_read_search,-fowner,-chown,-setuid"  # root may write anywhere
+    words = ["setpriv", "--inh-caps", may_not, "--bounding-set", may_not, sys.executable, "-m"]
+    words += ["pufferlib", "sweep", "bandit", command, "--folder", "s"]
+
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Permission denied" in done.stderr
+
+
 # ---- 200 and more of them ------------------------------------------------------------------------
 
 
@@ -139,20 +182,40 @@ def snapshot(folder: Path) -> dict[str, object]:
     }
 
 
+class QuickTrial:
+    """A trial that is over at once: damage may have cost the sweep its only one."""
+
+    def __init__(self, jobs: list[Job], job: Job) -> None:
+        jobs.append(job)
+
+    def poll(self) -> Progress:
+        record = {"steps": 9, "total_steps": 9, "uptime": 1.0, "mean_reward": 1.0, "perf": 1.0}
+        return Progress([record], 0)
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 CASES = list(cases())
 SAMPLE = max(1, len(CASES) // 40)  # every so many of them are quick enough to be run always
 
 
 @pytest.mark.parametrize(
-    ("label", "forge"),
+    ("label", "forge", "is_quick"),
     [
-        pytest.param(*case, id=case[0], marks=[pytest.mark.slow] if number % SAMPLE else [])
-        for number, case in enumerate(CASES)
+        pytest.param(
+            *(label, forge, number % SAMPLE == 0),
+            id=label,
+            marks=[pytest.mark.slow] if number % SAMPLE else [],
+        )
+        for number, (label, forge) in enumerate(CASES)
     ],
 )
 def test_a_forged_sweep_runs_nothing_and_writes_nowhere_else(
     label: str,
     forge: Callable[[], None],
+    is_quick: bool,
     good_sweep: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,7 +223,10 @@ def test_a_forged_sweep_runs_nothing_and_writes_nowhere_else(
 ) -> None:
     shutil.copytree(good_sweep, tmp_path, dirs_exist_ok=True)
     monkeypatch.syspath_prepend(str(tmp_path))  # as if evil.py were installed
-    monkeypatch.setattr(LocalProcess, "__init__", lambda self, job: pytest.fail("a trial started"))
+    jobs: list[Job] = []
+    monkeypatch.setattr(executors, "LocalProcess", lambda job, program: QuickTrial(jobs, job))
+    if is_quick:  # a picture takes a second
+        monkeypatch.setattr(plots, "_drawn", lambda *arguments: b"a picture")
     forge()
     before = snapshot(tmp_path)
     words = ["--folder", "s"]
@@ -176,3 +242,8 @@ def test_a_forged_sweep_runs_nothing_and_writes_nowhere_else(
         assert code != 2 or output.err.startswith("puffer: ")
         assert not {"subprocess", "evil", "\x1b"} & {*output.out.replace(":", " ").split()}
         assert snapshot(tmp_path) == before
+    for job in jobs:
+        assert job.name == "bandit"
+        assert Path(job.folder).parent == Path("s/trials")
+        assert "[log]" not in job.ini
+        assert f"run_dir = {job.folder}\n" in job.ini

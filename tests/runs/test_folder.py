@@ -258,6 +258,13 @@ def test_a_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
         Run(tmp_path).check_own()
 
 
+def test_a_log_with_another_name_elsewhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("")
+    (tmp_path / "metrics.jsonl").hardlink_to(tmp_path / "precious")
+    with pytest.raises(UsageError, match="must be in the folder of the run, but is a hard link"):
+        Run(tmp_path).check_own()
+
+
 # ---- Finding one ---------------------------------------------------------------------------------
 
 

@@ -75,3 +75,26 @@ def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(
     states = {trial.number: trial.state for trial in study.trials()}
     assert states.pop(killed[0]) == "lost"
     assert sorted(states.values()) == ["complete"] * 3
+
+
+def test_a_cluster_that_starts_here_is_connected_as_the_vector_backend_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On loopback only, and without usage statistics: `tests/vectorization` looks at its ports."""
+    monkeypatch.setitem(sys.modules, "rfc3987_syntax", None)  # see ray_cluster.py
+    ray = pytest.importorskip("ray", reason="needs pufferlib[ray]")
+    from ray._private import ray_constants
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    started: list[tuple[object, str | None, str | None]] = []
+
+    def init(**options: object) -> None:
+        environ = os.environ.get
+        ends = environ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"), environ("RAY_USAGE_STATS_ENABLED")
+        started.append((ray_constants.ENABLE_RAY_CLUSTER, *ends))
+
+    monkeypatch.setattr(ray, "init", init)
+    RayExecutor()
+
+    assert started == [(False, "0", "0")]

@@ -1,7 +1,7 @@
 """The process of a trial without torch: logs as a run does, in a tenth of a second.
 
 `python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
-`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage.
+`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage, bug.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ def main() -> None:
             time.sleep(float(ini["env"].get("pause", "0.01")) if "env" in ini else 0.01)
             if fault == "crash" and line > 3:
                 os.abort()
+            if fault == "bug" and line > 3:
+                sys.stderr.write("puffer: a warning\n")
+                raise LookupError("a mistake of ours")
             if fault == "diverge" and line > 3:
                 sys.stderr.write("puffer: `loss` must be finite, but is nan\n")
                 sys.exit(2)

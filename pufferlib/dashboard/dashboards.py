@@ -255,13 +255,8 @@ class PlainDashboard(Dashboard):
 
     def _show_last(self) -> None:
         record = self._record
-        if not self._started:
-            self._started = True
-            budget = record.budget()
-            tags = [clean(tag, self._glyphs) for tag in (record.env_name, *record.tags())]
-            tags += [f"{format_count(budget)} steps"] if math.isfinite(budget) else []
-            self._print(f"{MARK} puffer  {'  '.join(tags)}")
-        if record.log and self._printed is not record.log:
+        self._begin()
+        if "steps" in record.log and self._printed is not record.log:
             self._printed = record.log
             self._drawn_at = time.perf_counter()
             self._progress_at = self._drawn_at + PROGRESS_INTERVAL
@@ -271,7 +266,18 @@ class PlainDashboard(Dashboard):
         now, record = time.perf_counter(), self._record
         if now >= self._progress_at:
             self._progress_at = now + 6 * PROGRESS_INTERVAL
+            self._begin()
             self._print(f"{format_duration(record.number('uptime'))}  {record.activity}")
+
+    def _begin(self) -> None:
+        """Print what the run is, once."""
+        if self._started:
+            return
+        self._started = True
+        record, budget = self._record, self._record.budget()
+        tags = [clean(tag, self._glyphs) for tag in (record.env_name, *record.tags())]
+        tags += [f"{format_count(budget)} steps"] if math.isfinite(budget) else []
+        self._print(f"{MARK} puffer  {'  '.join(tags)}")
 
     def _show_remark(self, text: str) -> None:
         self._print(clean(text, self._glyphs))

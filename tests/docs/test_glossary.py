@@ -26,7 +26,7 @@ COMMON = set(
         zoo sb 3 gymnasium ray cnn mlp lstm self play state log learning rate uptime stats wrapped
         wrapper encoded critic input unit scale category image encoder head layer serial threads
         multiprocessing batched errors adjusted clock settled name ids mode cycle surplus picture
-        convolutions protein
+        convolutions protein reduced left seconds
         """,
     )
 )

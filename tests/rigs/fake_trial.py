@@ -1,8 +1,8 @@
 """The process of a trial without torch: logs as a run does, in a tenth of a second.
 
 `python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
-`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage, full, dies-training, and
-dies-ending-N by signal N.
+`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage, bug, full, dies-training,
+and dies-ending-N by signal N.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def main() -> None:
                 os.abort()
             if fault == "full" and line > 3:
                 sys.exit(f"puffer: cannot write to {folder}: No space left on device")
+            if fault == "bug" and line > 3:
+                sys.stderr.write("puffer: a warning\n")
+                raise LookupError("a mistake of ours")
             if fault == "diverge" and line > 3:
                 sys.stderr.write("puffer: `loss` must be finite, but is nan\n")
                 sys.exit(2)

@@ -72,6 +72,7 @@ def test_the_values_of_the_config_come_first(tmp_path: Path) -> None:
         ("diverge", "`loss` must be finite, but is nan"),
         ("crash", "signal 6"),
         ("usage", "Unknown param"),
+        ("bug", "LookupError: a mistake of ours"),
     ],
 )
 def test_a_bad_trial_is_one_line_and_the_sweep_goes_on(

@@ -10,6 +10,7 @@ from pufferlib.spaces.actions import (
     action_values,
     batch_reader,
     flatten_action,
+    missing_choice,
     rows_from_values,
     unflatten_action,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "make_discrete",
     "make_multi_discrete",
     "make_space",
+    "missing_choice",
     "observation_layout",
     "observation_writer",
     "rebuilt",

@@ -84,6 +84,15 @@ def rows_from_values(layout: ActionLayout, values: Array) -> Array:
     return np.concatenate((indices, reals.view(np.int32)), -1)
 
 
+def missing_choice(layout: ActionLayout, mask: NDArray[np.bool_]) -> str | None:
+    """Describe an action mask that allows no choice of a component; None if all have one."""
+    allowed = np.logical_or.reduceat(mask, layout.firsts)
+    if allowed.all():
+        return None
+    which = f"at least one choice of component {allowed.argmin()}"
+    return f"`action_mask` must allow {which}, but allows none."
+
+
 def action_reader(layout: ActionLayout, row: Array) -> Callable[[], Any]:
     """Return a function that reads the action now in `row`, as `unflatten_action` returns it.
 

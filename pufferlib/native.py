@@ -21,7 +21,7 @@ from pufferlib.config import parse_number
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import NativeError, UsageError, quoted, unknown_choice, unknown_name
-from pufferlib.spaces import Array, Space
+from pufferlib.spaces import Array, Space, action_layout, check_choices, rows_from_values
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,10 @@ class NativeEnv(PufferEnv):
 
     def step(self, actions: Array) -> tuple[Any, ...]:
         if actions is not self.actions:
-            self.actions[...] = actions
+            layout = action_layout(self.single_action_space)
+            rows = rows_from_values(layout, np.asarray(actions)).reshape(self.actions.shape)
+            check_choices(layout, rows, self.masks)
+            self.actions[...] = rows
         self._vec.step()
         infos = Infos(self.num_agents, self._vec.episode_infos).settle()
         return self.observations, self.rewards, self.terminals, self.truncations, infos

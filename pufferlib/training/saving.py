@@ -192,7 +192,7 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, An
     if misfit is not None:  # last: the episodes of envs without snapshots cannot be brought back
         if run.world.is_first:
             warnings.warn(f"{misfit}: new episodes begin.", RuntimeWarning, stacklevel=4)
-        run.state.carry = run.begin_episodes()
+        run.state.carry = run.restart_episodes()
 
 
 def _num_slots(run: PuffeRL) -> int:

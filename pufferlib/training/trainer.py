@@ -46,7 +46,7 @@ from pufferlib.training import saving
 from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
 from pufferlib.training.rollout import Carry, Rollout, begin
-from pufferlib.vectorization import check_vector_env
+from pufferlib.vectorization import check_vector_env, trusting
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -191,9 +191,9 @@ class PuffeRL(Closing):
             )
             if before is not None:
                 self.reward_norm.moments.load_state_dict(before.moments.state_dict())
-        return self.begin_episodes()
+        return self.restart_episodes()
 
-    def begin_episodes(self) -> Carry:
+    def restart_episodes(self) -> Carry:
         """Start new episodes in all envs of this process."""
         env = self.env
         seed = self.config.seed if env._next_seed is None else env._next_seed
@@ -215,7 +215,8 @@ class PuffeRL(Closing):
         self.state.has_rollout = False
         if self.self_play is not None:
             self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
-        self.state.carry = self.engine.collect(self.env, self.state.carry)
+        with trusting(self.env):
+            self.state.carry = self.engine.collect(self.env, self.state.carry)
         with self._profiler("store"):
             layout, agents_per_env = self.spaces.observation, self.env.agents_per_env
             self._note_fault(self.rollout.non_finite(layout, agents_per_env))

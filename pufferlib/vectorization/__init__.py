@@ -1,7 +1,7 @@
 """Many environments at once behind one interface."""
 
 from pufferlib.vectorization.backends import emulate, make
-from pufferlib.vectorization.base import Batch, VectorEnv, check_vector_env
+from pufferlib.vectorization.base import Batch, VectorEnv, check_vector_env, trusting
 from pufferlib.vectorization.batched import Batched
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.ray import Ray
@@ -24,4 +24,5 @@ __all__ = [
     "make",
     "measuring",
     "threads",
+    "trusting",
 ]

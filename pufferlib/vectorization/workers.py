@@ -26,6 +26,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.env import AgentIds
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
+from pufferlib.spaces import outside_choices
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, StepResult
 from pufferlib.vectorization.failures import LostWorkerError, OnLost, unreadable
 from pufferlib.vectorization.shard import EnvDescription, TurnReport, check_agent_ids
@@ -125,7 +126,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         return self._by_agent(self.observations[self.slots])
 
     def step(self, actions: Any) -> StepResult:
-        if self._is_quiet and self._repeat(actions):
+        if self._is_quiet and self._has_choices(actions) and self._repeat(actions):
             if self._is_quiet and not self._has_dones and self.agent_ids is None:
                 infos = Infos(len(self.rewards), dict)
                 return self.observations, self.rewards, self._dones, infos
@@ -432,6 +433,13 @@ class WorkerVectorEnv(BufferedVectorEnv):
             warn(str(error))
 
     # ---- What a backend defines ----------------------------------------------------------------
+
+    def _has_choices(self, actions: Any) -> bool:
+        """Return whether `actions` need no other check before they are copied as they are."""
+        if not self._checks_actions or not self._action_layout.nvec:
+            return True
+        is_like = type(actions) is np.ndarray and actions.dtype == np.int32
+        return is_like and outside_choices(self._action_layout, actions) is None
 
     def _repeat(self, actions: Any) -> bool:
         """Do all of a step after a quiet one, in as little code as possible; set `_is_quiet`.

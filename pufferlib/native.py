@@ -377,6 +377,8 @@ flags_bytes: Callable[[int], int] = _core.flags_bytes  # of workers
 
 # seed and index of an env -> its seed; env 0 gets the seed itself
 env_seed: Callable[[int, int], int] = _core.env_seed
+# whether all numbers of a contiguous int32 array are in 0..limit - 1
+words_below: Callable[[Array, int], bool] = _core.words_below
 
 # These return False where the system does not support them
 die_with_parent: Callable[[], bool] = _core.die_with_parent  # the kernel kills this process then

@@ -100,11 +100,8 @@ def outside_choices(layout: ActionLayout, rows: Array) -> NDArray[np.bool_] | No
     """
     if not layout.nvec:
         return None
-    if layout.num_discrete == 1 and not layout.num_continuous:  # the usual case, in one pass
-        most = np.maximum.reduce(rows.view(np.uint32), axis=None)  # negative ones become huge
-        if most < layout.nvec[0]:
-            return None
-    is_outside = layout.split(rows)[0].view(np.uint32) >= np.array(layout.nvec, dtype=np.uint32)
+    indices = layout.split(rows)[0].view(np.uint32)  # negative ones become huge
+    is_outside = indices >= np.array(layout.nvec, dtype=np.uint32)
     return is_outside if is_outside.any() else None
 
 

@@ -28,6 +28,7 @@ from pufferlib.spaces import (
     action_layout,
     check_choices,
     observation_layout,
+    outside_choices,
 )
 from pufferlib.vectorization.actions import Slots, action_rows
 from pufferlib.vectorization.creators import EnvCreator, Recipe
@@ -498,7 +499,9 @@ class BufferedVectorEnv(VectorEnv):
     def _attach(self, buffers: Buffers, observation_space: Space, action_space: Space) -> None:
         self._buffers = buffers
         self.observation_space, self.action_space = observation_space, action_space
-        self._action_layout = action_layout(action_space)
+        self._action_layout = layout = action_layout(action_space)
+        is_single = layout.num_discrete == 1 and not layout.num_continuous
+        self._limit = layout.nvec[0] if is_single else 0  # of all numbers in rows of actions
         self.observations, self.rewards = buffers.observations, buffers.rewards
         self.terminals, self.truncations = buffers.terminals, buffers.truncations
         self.masks, self.action_masks = buffers.masks, buffers.action_masks
@@ -530,11 +533,18 @@ class BufferedVectorEnv(VectorEnv):
         the space does not have is a UsageError, before anything changes.
         """
         rows = self._as_rows(actions, slots)
-        if self._checks_actions:
-            check_choices(
-                self._action_layout, rows, self.masks, self.slots if slots is None else slots
-            )
+        if not self._are_choices(rows):
+            given_for = self.slots if slots is None else slots
+            check_choices(self._action_layout, rows, self.masks, given_for)
         return rows
+
+    def _are_choices(self, rows: Array) -> bool:
+        """Return whether all indices in contiguous rows are choices, or need no check."""
+        if not self._checks_actions:
+            return True
+        if self._limit:  # the usual case, in one pass
+            return native.words_below(rows, self._limit)
+        return outside_choices(self._action_layout, rows) is None
 
     def _as_rows(self, actions: Any, slots: slice | None) -> Array:
         wanted = self._action_rows if slots is None else self._buffers.actions[slots]

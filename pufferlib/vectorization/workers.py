@@ -26,7 +26,6 @@ from pufferlib.buffers import Buffers
 from pufferlib.env import AgentIds
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.spaces import outside_choices
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, StepResult
 from pufferlib.vectorization.failures import LostWorkerError, OnLost, unreadable
 from pufferlib.vectorization.shard import EnvDescription, TurnReport, check_agent_ids
@@ -435,11 +434,9 @@ class WorkerVectorEnv(BufferedVectorEnv):
     # ---- What a backend defines ----------------------------------------------------------------
 
     def _has_choices(self, actions: Any) -> bool:
-        """Return whether `actions` need no other check before they are copied as they are."""
-        if not self._checks_actions or not self._action_layout.nvec:
-            return True
-        is_like = type(actions) is np.ndarray and actions.dtype == np.int32
-        return is_like and outside_choices(self._action_layout, actions) is None
+        """Return whether `actions` may be copied as they are, which `_repeat` checks again."""
+        is_array = type(actions) is np.ndarray and actions.dtype == self._action_rows.dtype
+        return is_array and actions.flags.c_contiguous and self._are_choices(actions)
 
     def _repeat(self, actions: Any) -> bool:
         """Do all of a step after a quiet one, in as little code as possible; set `_is_quiet`.

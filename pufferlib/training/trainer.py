@@ -46,7 +46,7 @@ from pufferlib.training import saving
 from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
 from pufferlib.training.rollout import Carry, Rollout, begin
-from pufferlib.vectorization import check_vector_env, trusting
+from pufferlib.vectorization import check_vector_env, no_action_check
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -215,7 +215,7 @@ class PuffeRL(Closing):
         self.state.has_rollout = False
         if self.self_play is not None:
             self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
-        with trusting(self.env):
+        with no_action_check(self.env):
             self.state.carry = self.engine.collect(self.env, self.state.carry)
         with self._profiler("store"):
             layout, agents_per_env = self.spaces.observation, self.env.agents_per_env

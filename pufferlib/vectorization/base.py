@@ -481,7 +481,7 @@ class BufferedVectorEnv(VectorEnv):
     """A vector env whose rows live in one set of `Buffers`; the base of the backends."""
 
     _owns_rows = True
-    _checks_actions = True  # not those that a trainer draws, see `trusting`
+    _checks_actions = True  # not those that a trainer draws, see `no_action_check`
     _buffers: Buffers
     _owner: int = 0  # the process that made what steps the envs, which a fork does not have; 0: any
 
@@ -594,7 +594,7 @@ class WrappedVectorEnv(VectorEnv):
 
 
 @contextlib.contextmanager
-def trusting(env: Any) -> Iterator[None]:
+def no_action_check(env: Any) -> Iterator[None]:
     """Step `env` with actions that are drawn from its space: nobody has to check them."""
     inside = env.unwrapped if isinstance(env, Wrapper) else env
     while getattr(inside, "_within", None) is not None:  # a user's class around a backend

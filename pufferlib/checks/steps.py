@@ -236,6 +236,7 @@ def check_metrics(env: PufferEnv, infos: Any, findings: Findings) -> None:
     What a Python env has in its infos may mean anything; the trainer leaves out what is not finite.
     """
     is_native = isinstance(env, NativeEnv)
+    infos = [infos] if isinstance(infos, Mapping) else infos
     for slot in np.flatnonzero(env.terminals | env.truncations).tolist():
         info = infos[slot] if isinstance(infos, list | tuple) and slot < len(infos) else {}
         for name, value in info.items() if isinstance(info, Mapping) else ():

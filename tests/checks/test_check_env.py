@@ -406,7 +406,14 @@ class NoChoice(InPlace):
         return super().reset(seed)
 
 
+class NanMetric(Gym):
+    def step(self, action: Any) -> Any:
+        *parts, _ = super().step(action)
+        return *parts, {"score": float("nan"), "perf": 300.0}
+
+
 FAULTS: dict[type, list[str]] = {
+    NanMetric: ["warning: NanMetric, `step`: metric `score` must be finite, but got nan."],
     Aliased: [
         "warning: Aliased, `step`: must not change observations it has returned, but does. "
         "Try a copy."

@@ -110,6 +110,9 @@ PufCode puf_vec_restore_range(PufVec* vec, int32_t first, int32_t last, const ui
 // The seed of env `index` in a run with `seed`; env 0 gets `seed` itself. 63 bits.
 uint64_t puf_env_seed(uint64_t seed, uint64_t index);
 
+// Whether all words are below `limit`, as actions of one component must be; negative ones are not.
+bool puf_words_below(const uint32_t* words, size_t count, uint32_t limit);
+
 #ifdef __cplusplus
 }
 #endif

@@ -21,7 +21,7 @@ from pufferlib.config import parse_number
 from pufferlib.env import PufferEnv
 from pufferlib.episodes import EpisodeStats, Finished, Info, Infos
 from pufferlib.errors import NativeError, UsageError, quoted, unknown_choice, unknown_name
-from pufferlib.spaces import Array, Space
+from pufferlib.spaces import Array, Space, action_layout, check_choices, rows_from_values
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,10 @@ class NativeEnv(PufferEnv):
 
     def step(self, actions: Array) -> tuple[Any, ...]:
         if actions is not self.actions:
-            self.actions[...] = actions
+            layout = action_layout(self.single_action_space)
+            rows = rows_from_values(layout, np.asarray(actions)).reshape(self.actions.shape)
+            check_choices(layout, rows, self.masks)
+            self.actions[...] = rows
         self._vec.step()
         infos = Infos(self.num_agents, self._vec.episode_infos).settle()
         return self.observations, self.rewards, self.terminals, self.truncations, infos
@@ -374,6 +377,8 @@ flags_bytes: Callable[[int], int] = _core.flags_bytes  # of workers
 
 # seed and index of an env -> its seed; env 0 gets the seed itself
 env_seed: Callable[[int, int], int] = _core.env_seed
+# whether all numbers of a contiguous int32 array are in 0..limit - 1
+words_below: Callable[[Array, int], bool] = _core.words_below
 
 # These return False where the system does not support them
 die_with_parent: Callable[[], bool] = _core.die_with_parent  # the kernel kills this process then

@@ -50,6 +50,12 @@ uint64_t puf_env_seed(uint64_t seed, uint64_t index) {
     return puf_mix64(puf_mix64(seed + 0x9E3779B97F4A7C15u) + index * 0xD1B54A32D192ED03u) & mask;
 }
 
+PUF_HOT bool puf_words_below(const uint32_t* words, size_t count, uint32_t limit) {
+    uint32_t most = 0;
+    for (size_t i = 0; i < count; i++) most = words[i] > most ? words[i] : most;
+    return most < limit;
+}
+
 // ---- Building -----------------------------------------------------------------------------------
 
 static PufCode check_params(const PufEnvInfo* info, const double* params) {

@@ -46,6 +46,14 @@ static nb::list infos() {
     return out;
 }
 
+static bool words_below(nb::handle array, uint32_t limit) {
+    Py_buffer words;
+    if (PyObject_GetBuffer(array.ptr(), &words, PyBUF_SIMPLE)) throw nb::python_error();
+    bool below = puf_words_below((const uint32_t*)words.buf, (size_t)words.len / 4, limit);
+    PyBuffer_Release(&words);
+    return below;
+}
+
 // Owns a PufVec and keeps the arrays it writes to alive.
 class Vec {
  public:
@@ -247,6 +255,7 @@ class Vec {
 void bind_vec(nb::module_& module) {
     module.def("infos", &infos, "Descriptors of every native environment.");
     module.def("env_seed", &puf_env_seed, "seed"_a, "index"_a);
+    module.def("words_below", &words_below, "array"_a, "limit"_a);
     nb::class_<Vec>(module, "Vec")
         .def(nb::init<const std::string&, int32_t, int32_t, const std::vector<double>&, bool>(),
              "name"_a, "num_envs"_a, "num_threads"_a, "params"_a, "double_buffer"_a = false)

@@ -86,9 +86,11 @@ def _source(env: Any, kwargs: dict[str, Any]) -> tuple[str, Callable[[], Any], b
 
 def _check(env: PufferEnv, findings: Findings, seed: int, steps: int, is_given: bool) -> None:
     guards = None
-    if isinstance(env, NativeEnv) and not is_given:
-        guards = Guards(env._vec.buffers)
-        env.bind(guards.buffers)
+    if isinstance(env, NativeEnv):
+        findings.name = env._vec.info.name
+        if not is_given:
+            guards = Guards(env._vec.buffers)
+            env.bind(guards.buffers)
     alone = stepped_alone(env)
     if alone is not None:
         findings.name = alone.traits.name

@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 from pufferlib.buffers import ALIGNMENT, Buffers
 from pufferlib.checks.batched import stepped_alone
 from pufferlib.checks.report import Findings
-from pufferlib.checks.steps import RandomActions, check_observations
+from pufferlib.checks.steps import (
+    RandomActions,
+    check_action_masks,
+    check_metrics,
+    check_observations,
+    check_rewards,
+)
 from pufferlib.emulation import Emulated, InPlace
 from pufferlib.env import PufferEnv
+from pufferlib.native import NativeEnv
 from pufferlib.spaces import Array, ObservationChecks
 
 _SECONDS = 2.0  # of the first run after its first step, for slow envs
@@ -61,7 +68,9 @@ class PlayCheck:
     def _play(self, seed: int, steps: int, seconds: float = float("inf")) -> _Run | None:
         """Take random steps as a vector env would; None if the env broke its contract."""
         env = self._env
-        observations = ObservationChecks(env.single_observation_space, env.observations)
+        space = env.single_observation_space
+        now = ObservationChecks(space, env.observations)
+        finals = ObservationChecks(space, env.final_observations, "final_observation")
         actions = RandomActions(env, seed)
         lengths = np.zeros(env.num_agents, dtype=np.int64)
         seen = np.zeros(env.num_agents, dtype=np.bool_)
@@ -71,7 +80,7 @@ class PlayCheck:
         if not self._findings.attempt(env.reset, seed)[1]:
             return None
         for number in range(steps + 1):
-            if not self._check_rows("step" if number else "reset", observations):
+            if not self._check_rows("step" if number else "reset", now, finals):
                 return None
             seen |= env.masks
             run.digests.append({field: _digest(getattr(env, field)) for field in _FIELDS})
@@ -82,10 +91,16 @@ class PlayCheck:
             present = env.masks.copy()
             actions.write(number)
             self._clear()
+            given = env.actions.tobytes()
             started = time.perf_counter()
-            if not self._findings.attempt(env.step, env.actions)[1]:
-                return None
+            result, succeeded = self._findings.attempt(env.step, env.actions)
             spent += time.perf_counter() - started
+            if not succeeded:
+                return None
+            if env.actions.tobytes() != given:
+                what = "must not change its `action`, but does."
+                self._findings.add("warning", "step", what)
+            check_metrics(env, result[-1], self._findings)
             lengths += present
             for slot in np.flatnonzero(env.terminals | env.truncations):
                 run.episodes.append((int(lengths[slot]), bool(env.terminals[slot])))
@@ -101,17 +116,20 @@ class PlayCheck:
         env.rewards[:], env.terminals[:], env.truncations[:] = 0, False, False
         env.final_observations.view(np.uint8)[...] = _UNWRITTEN
 
-    def _check_rows(self, method: str, observations: ObservationChecks) -> bool:
+    def _check_rows(self, method: str, now: ObservationChecks, finals: ObservationChecks) -> bool:
         """Check the rows after a reset or step; return whether to play on."""
         env, overrun = self._env, self._guards and self._guards.overrun()
         if overrun:
             self._findings.add("error", method, overrun)
             return False
-        if not isinstance(env, Emulated):
-            return True
-        if not check_observations(env, method, observations, self._findings):
-            return False
-        return not isinstance(env, InPlace) or self._check_in_place(env, method)
+        sound = check_observations(env, method, now, env.masks, self._findings)
+        if sound and env.truncations.any():
+            sound = check_observations(env, method, finals, env.truncations, self._findings)
+        if sound and isinstance(env, InPlace):
+            sound = self._check_in_place(env, method)
+        sound = check_rewards(env, method, self._findings) and sound
+        sound = check_action_masks(env, method, self._findings) and sound
+        return sound or isinstance(env, NativeEnv)  # of a C env all faults are of interest
 
     def _check_in_place(self, env: InPlace, method: str) -> bool:
         """Check what only the in-place form can get wrong; return whether to play on."""
@@ -127,13 +145,6 @@ class PlayCheck:
                     what = "`final_observations` must hold the last observation where "
                     what += "`truncations` is set, but was not written."
                     self._findings.add("error", method, what)
-                    return False
-        if env.action_masks is not None:
-            for slot in np.flatnonzero(env.masks):
-                row = env.action_masks[slot]
-                if env._action_layout.num_continuous and not row.any():
-                    continue  # it waits
-                if not self._findings.attempt(env._allow_one, method, int(slot), row)[1]:
                     return False
         return True
 

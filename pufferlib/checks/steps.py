@@ -1,7 +1,8 @@
 """Checks of every part of a step by itself: one that is wrong must not hide another.
 
-Emulation judges each part, so this file uses the checks of `Emulated` and its subclasses one by
-one, although they are private to emulation.
+Emulation judges each part that a Python env returns, so `StepCheck` uses the checks of `Emulated`
+and its subclasses one by one, although they are private to emulation. What lies in rows is checked
+here for all envs, those in C included.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.checks.report import Findings
+from pufferlib.checks.report import Findings, Level
 from pufferlib.emulation import ALL_AGENTS, AgentDicts, Emulated, Parallel, SingleAgent
 from pufferlib.env import PufferEnv
 from pufferlib.errors import EnvError, PufferError
-from pufferlib.spaces import ObservationChecks, action_layout
+from pufferlib.native import NativeEnv
+from pufferlib.spaces import ObservationChecks, action_layout, missing_choice
 
 _NUM_STEPS = 64
+_ROUNDING = 1e-4  # of a `perf` that adds up to 1 in float32
 
 
 class StepCheck:
@@ -101,7 +104,7 @@ class StepCheck:
         self._returned, self._returned_copy = observation, copy.deepcopy(observation)
 
     def _check_observations(self, method: str) -> None:
-        check_observations(self._env, method, self._observations, self._findings)
+        check_observations(self._env, method, self._observations, self._env.masks, self._findings)
 
     def _check_single(self, env: SingleAgent, result: Any) -> None:
         """Check the parts of a single agent's step; `env.step` reports a wrong number of them."""
@@ -156,18 +159,97 @@ class StepCheck:
             self._findings.add("warning", "step", what)
 
 
+# ---- Rows of any env -----------------------------------------------------------------------------
+
+
+def add_row(
+    env: PufferEnv,
+    findings: Findings,
+    level: Level,
+    method: str,
+    slot: int,
+    what: str,
+    topic: str = "",
+) -> None:
+    """Add a finding about the row of one agent; one with a topic is added for a single agent."""
+    if isinstance(env, Emulated):
+        text = str(env.broken(method, what, slot))
+    else:
+        agent = f" (agent {slot})" if env.num_agents > 1 else ""
+        text = f"{findings.name}{agent}, `{method}`: {what}"
+    findings.add_text(level, text, topic)
+
+
 def check_observations(
-    env: Emulated, method: str, observations: ObservationChecks, findings: Findings
+    env: PufferEnv,
+    method: str,
+    observations: ObservationChecks,
+    masks: NDArray[np.bool_],
+    findings: Findings,
 ) -> bool:
-    """Report nan, inf, and values outside of their Box; return whether all are finite."""
+    """Report nan, inf, and values outside of their Box; return whether all are finite.
+
+    The bounds are those of slots whose mask is set. Values of a C env outside of them are an error:
+    its snapshot would be refused, so the run could not be resumed.
+    """
+    is_native = isinstance(env, NativeEnv)
     found = observations.nonfinite()
     if found is not None:
-        findings.add_text("error", str(env.broken(method, found[1], found[0])))
+        add_row(env, findings, "error", method, *found, topic="nonfinite" if is_native else "")
         return False
-    outside = observations.outside(env.masks)
+    outside = observations.outside(masks)
     if outside is not None:
-        findings.add_text("warning", str(env.broken(method, outside[1], outside[0])), "outside")
+        level: Level = "error" if is_native else "warning"
+        add_row(env, findings, level, method, *outside, topic="outside")
     return True
+
+
+def check_rewards(env: PufferEnv, method: str, findings: Findings) -> bool:
+    """Report nan and inf; return whether all rewards are finite."""
+    bad = np.flatnonzero(~np.isfinite(env.rewards))
+    if len(bad):
+        what = f"`reward` must be finite, but got {env.rewards[bad[0]]}."
+        add_row(env, findings, "error", method, int(bad[0]), what, "reward")
+    return not len(bad)
+
+
+def check_action_masks(env: PufferEnv, method: str, findings: Findings) -> bool:
+    """Report masks that are not flags, or allow nothing; return whether all are sound."""
+    if env.action_masks is None:
+        return True
+    layout = action_layout(env.single_action_space)
+    for slot in np.flatnonzero(env.masks).tolist():
+        row = env.action_masks[slot]
+        if isinstance(env, Emulated) and layout.num_continuous and not row.any():
+            continue  # it waits
+        most = int(row.view(np.uint8).max())
+        what = f"`action_mask` must be 0 or 1 for each choice, but got {most}."
+        found = what if most > 1 else missing_choice(layout, row)
+        if found is not None:
+            add_row(env, findings, "error", method, slot, found, "action_mask")
+            return False
+    return True
+
+
+def check_metrics(env: PufferEnv, infos: Any, findings: Findings) -> None:
+    """Report metrics of ended episodes that are not finite, and a C env's `perf` beyond 0 to 1.
+
+    What a Python env has in its infos may mean anything; the trainer leaves out what is not finite.
+    """
+    is_native = isinstance(env, NativeEnv)
+    infos = [infos] if isinstance(infos, Mapping) else infos
+    for slot in np.flatnonzero(env.terminals | env.truncations).tolist():
+        info = infos[slot] if isinstance(infos, list | tuple) and slot < len(infos) else {}
+        for name, value in info.items() if isinstance(info, Mapping) else ():
+            if not isinstance(value, float | np.floating):
+                continue
+            if not np.isfinite(value):
+                what = f"metric `{name}` must be finite, but got {value}."
+                level: Level = "error" if is_native else "warning"
+                add_row(env, findings, level, "step", slot, what, f"metric {name}")
+            elif is_native and name == "perf" and not -_ROUNDING <= value <= 1 + _ROUNDING:
+                what = f"metric `perf` must be from 0 to 1, but got {value:.6g}."
+                add_row(env, findings, "error", "step", slot, what, "metric perf")
 
 
 def _same(one: object, other: Any) -> bool:

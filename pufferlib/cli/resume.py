@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +24,13 @@ from pufferlib.system import check_batch
 if TYPE_CHECKING:
     from pufferlib.training.trainer import PuffeRL
 
-# Options that may change when a run is resumed: its budget, device, display and checkpoints.
+# Options that may change when a run is resumed: its budget, device, envs, display and checkpoints.
 _MAY_CHANGE = {
     "train": {
         *("total_timesteps", "num_iterations", "device", "torch_threads", "dashboard"),
         *("checkpoint_interval", "keep_checkpoints", "best_metric", "log_interval"),
     },
-    "vec": {"num_workers", "timeout", "restart", "worker_threads"},
+    "vec": {"num_envs", "num_workers", "envs_per_worker", "timeout", "restart", "worker_threads"},
     "log": {option.key for option in configs.describe("log")},
 }
 
@@ -59,8 +60,13 @@ def main(words: list[str]) -> int:
         paths = paths[paths.index(_first_to_extend(paths, config)) :]
     announce_run(config)
     with make_vecenv(config) as vecenv:
-        check_batch(vecenv, config.train.batch_size)
-        configs.batch_shape(config.train, count_learning_slots(vecenv, config))
+        slots = count_learning_slots(vecenv, config)
+        is_recurrent = config.policy.recurrent != "none"
+        completed = configs.complete_options(config.chosen_train(), slots, is_recurrent)
+        check_batch(vecenv, completed.config.batch_size)
+        if completed.warning is not None:  # the batch does not fit another number of envs
+            warnings.warn(completed.warning, UserWarning, stacklevel=1)
+        config = replace(config, train=completed.config)
 
         def prepare(trainer: PuffeRL) -> None:
             if paths:  # a run without checkpoints starts over
@@ -119,10 +125,10 @@ def _first_to_extend(paths: list[Path], config: Config) -> Path:
 
     def counters(path: Path) -> tuple[int, int]:
         values = checkpoint.load(path).values
-        return checkpoint.counter(values, "iteration"), checkpoint.counter(values, "steps")
+        return checkpoint.spent(values, config.train), checkpoint.counter(values, "steps")
 
-    path, (iteration, steps) = first_readable(paths, counters)
-    if iteration >= config.train.iterations:
+    path, (spent, steps) = first_readable(paths, counters)
+    if spent >= config.train.iterations:
         raise UsageError(
             f"{quoted(path.parent)} must have budget left, but has trained all {steps} steps. "
             f"Try --train.total-timesteps {2 * steps}."

@@ -23,6 +23,7 @@ from pufferlib.spaces import (
     Space,
     action_layout,
     action_reader,
+    missing_choice,
     observation_layout,
     observation_writer,
 )
@@ -226,10 +227,9 @@ class Emulated(PufferEnv):
 
     def _allow_one(self, method: str, slot: int, row: NDArray[np.bool_]) -> None:
         """Raise if a component has no allowed choice: no policy could sample from it."""
-        allowed = np.logical_or.reduceat(row, self._action_layout.firsts)
-        if not allowed.all():
-            what = f"`{MASK_KEY}` must allow at least one choice of component {allowed.argmin()}"
-            raise self.broken(method, f"{what}, but allows none.", slot)
+        what = missing_choice(self._action_layout, row)
+        if what is not None:
+            raise self.broken(method, what, slot)
 
     def _wait(self, slot: int) -> None:
         """Mask all but one choice of an agent that does not act: nothing is learned from it."""

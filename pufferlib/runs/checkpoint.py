@@ -10,6 +10,7 @@ import copy
 import hashlib
 import itertools
 import json
+import math
 import os
 import struct
 import sys
@@ -24,6 +25,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from pufferlib.config import TrainConfig
 from pufferlib.errors import CheckpointError, one_line, quoted
 from pufferlib.files import open_regular, write_atomically
 from pufferlib.policies.recurrent import RecurrentState
@@ -191,6 +193,21 @@ def number(values: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
+def spent(values: Mapping[str, Any], config: TrainConfig) -> int:
+    """Return how many iterations of the budget of `config` a run has spent.
+
+    A budget in steps has another number of iterations where the batch size is another.
+    """
+    count = counter(values, "spent" if "spent" in values else "iteration")  # of older versions
+    size = counter(values["train"], "batch_size")
+    if not size:
+        raise CheckpointError("`batch_size` must be at least 1, but is 0.")
+    if config.num_iterations is not None or size == config.batch_size:
+        return count
+    left = max(0, config.total_timesteps - count * size)
+    return config.iterations - math.ceil(left / config.batch_size)
+
+
 # ---- Modules, optimizers and recurrent states ----------------------------------------------------
 
 
@@ -316,6 +333,20 @@ def check_rng(state: Tensor) -> None:
         or not {has_normal, has_float} <= {0, 1}
     ):
         raise CheckpointError("invalid random state: position or table out of range.")
+
+
+def restore_rng(generator: torch.Generator, state: Tensor) -> None:
+    """Restore a generator; one of another kind of device has no such state, and continues."""
+    own = generator.get_state()
+    if generator.device.type == "cpu" and not _is_of_device(state):
+        check_rng(state)
+    if state.dtype == own.dtype and state.shape == own.shape:
+        generator.set_state(state)
+
+
+def _is_of_device(state: Tensor) -> bool:
+    """Return whether this is the state of a generator on a GPU: a seed and a few counters."""
+    return state.dtype == torch.uint8 and state.dim() == 1 and 16 <= len(state) <= 64
 
 
 def pack(state: RecurrentState, prefix: str) -> tuple[Any, dict[str, Tensor]]:

@@ -323,13 +323,11 @@ class SelfPlay(VectorEnv):
         """
         policy = unwrapped(policy)
         seed = checkpoint.counter(values, "seed")
-        if "rng" in tensors and next(policy.parameters()).device.type == "cpu":
-            checkpoint.check_rng(tensors["rng"])
         self.pool.load(tensors, values, Member(policy, START_RATING, 0, normalise))
         self._games.seed, self._opponents.rng = seed, None
         rng = self._move_to(policy)
         if "rng" in tensors:
-            rng.set_state(tensors["rng"])
+            checkpoint.restore_rng(rng, tensors["rng"])
         self._games.records["opponent"] = LATEST
 
     def reset_pool(self) -> None:

@@ -84,6 +84,47 @@ def rows_from_values(layout: ActionLayout, values: Array) -> Array:
     return np.concatenate((indices, reals.view(np.int32)), -1)
 
 
+def missing_choice(layout: ActionLayout, mask: NDArray[np.bool_]) -> str | None:
+    """Describe an action mask that allows no choice of a component; None if all have one."""
+    allowed = np.logical_or.reduceat(mask, layout.firsts)
+    if allowed.all():
+        return None
+    which = f"at least one choice of component {allowed.argmin()}"
+    return f"`action_mask` must allow {which}, but allows none."
+
+
+def outside_choices(layout: ActionLayout, rows: Array) -> NDArray[np.bool_] | None:
+    """Return which indices in `rows` [slots, *shape] are no choice, [slots, components].
+
+    None if all of them are choices of the space.
+    """
+    if not layout.nvec:
+        return None
+    indices = layout.split(rows)[0].view(np.uint32)  # negative ones become huge
+    is_outside = indices >= np.array(layout.nvec, dtype=np.uint32)
+    return is_outside if is_outside.any() else None
+
+
+def check_choices(
+    layout: ActionLayout,
+    rows: Array,
+    masks: NDArray[np.bool_],
+    slots: slice | NDArray[np.int64] | None = None,
+) -> None:
+    """Raise UsageError, naming the slot, if an index in `rows` [slots, *shape] is no choice.
+
+    The rows are those of `slots`, by default of all. `masks` has a flag for every slot; those of
+    absent agents are not looked at, because they do not act.
+    """
+    outside = outside_choices(layout, rows)
+    if outside is None:
+        return
+    numbers = np.arange(len(masks))[slice(None) if slots is None else slots]
+    for row, component in np.argwhere(outside & masks[numbers][:, np.newaxis]).tolist():
+        index = int(layout.split(rows)[0][row, component])
+        raise _invalid_index(layout, component, index, int(numbers[row]))
+
+
 def action_reader(layout: ActionLayout, row: Array) -> Callable[[], Any]:
     """Return a function that reads the action now in `row`, as `unflatten_action` returns it.
 
@@ -164,12 +205,16 @@ def _leaf_reader(leaf: Leaf, part: NDArray[np.number]) -> Callable[[], Any]:
     return lambda: _nearest_integers(part, low, high)
 
 
-def _invalid_index(layout: ActionLayout, component: int, index: int) -> UsageError:
+def _invalid_index(
+    layout: ActionLayout, component: int, index: int, slot: int | None = None
+) -> UsageError:
+    """Return the error for an index that is no choice of a component; the caller raises it."""
     where = f" (component {component})" if layout.num_discrete > 1 else ""
     start = layout.starts[component]
     last = start + layout.nvec[component] - 1
+    given = f"got {start + index}" if slot is None else f"slot {slot} got {start + index}"
     return UsageError(
-        f"`actions`{where} must be in {start}..{last} for {layout.space}, but got {start + index}."
+        f"`actions`{where} must be in {start}..{last} for {layout.space}, but {given}."
     )
 
 

@@ -148,8 +148,8 @@ def _leaf_writer(leaf: Leaf, part: NDArray[np.number]) -> Callable[[Any], None]:
 class ObservationChecks:
     """Finds values that are not finite, or outside of their Box, in all rows of a vector env."""
 
-    def __init__(self, space: Space, rows: Array) -> None:
-        layout = observation_layout(space)
+    def __init__(self, space: Space, rows: Array, noun: str = "observation") -> None:
+        layout, self._noun = observation_layout(space), noun
         parts = [(leaf, layout.view(rows, leaf)) for leaf in layout.leaves]
         self._floats = [(leaf, part) for leaf, part in parts if leaf.dtype.kind == "f"]
         self._boxes = [(leaf, part) for leaf, part in parts if leaf.kind == "box"]
@@ -163,8 +163,10 @@ class ObservationChecks:
                 continue
             slots = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
             if len(slots):
-                slot, name = int(slots[0]), spell_path("observation", leaf.path)
+                slot, name = int(slots[0]), spell_path(self._noun, leaf.path)
                 given = f"{brief(part[slot], 60)} ({type(part[slot]).__name__})"
+                if "..." in given:  # the repr may leave out what is wrong
+                    given = _first(part[slot], ~np.isfinite(part[slot]))
                 return slot, f"`{name}` must be finite, but got {given}."
         return None
 
@@ -177,6 +179,14 @@ class ObservationChecks:
             is_outside = (part < leaf.lowest) | (part > leaf.highest)
             slots = np.flatnonzero(is_outside.reshape(len(part), -1).any(axis=1) & masks)
             if len(slots):
-                name = spell_path("observation", leaf.path)
-                return int(slots[0]), f"`{name}` is outside of {leaf.space}."
+                slot, name = int(slots[0]), spell_path(self._noun, leaf.path)
+                given = _first(part[slot], is_outside[slot])
+                return slot, f"`{name}` is outside of {leaf.space}: it has {given}."
         return None
+
+
+def _first(value: NDArray[np.number], chosen: NDArray[np.bool_]) -> str:
+    """Return the first chosen number of an observation, and its index if it has one."""
+    index = np.argwhere(chosen)[0].tolist()
+    where = f" at {index}" if index else ""
+    return f"{np.asarray(value)[tuple(index)]!s}{where}"

@@ -5,6 +5,7 @@ Both directions are in this file: all that `tensors_of` and `values_of` save, `_
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -40,6 +41,7 @@ class TrainState:
     carry: Carry  # the last batches and the recurrent state
     episodes: EpisodeWindow  # the last episodes
     iteration: int = 0
+    spent: int = 0  # of the budget, in iterations; not `iteration` if the batch size has changed
     steps: int = 0
     has_rollout: bool = False  # one that `train` may use
     earlier_uptime: float = 0.0  # seconds before this process took over
@@ -106,6 +108,7 @@ def values_of(run: PuffeRL) -> dict[str, Any]:
     return {
         **own,
         "iteration": run.iteration,
+        "spent": run.state.spent,
         "steps": run.steps,
         "uptime": run.uptime,
         "learning_rate": run.learning_rate,
@@ -126,10 +129,8 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
         for name, part in tensors_of(run).items()
     }
     values, had_rollout = values_of(run), run.state.has_rollout
-    most = _most_bytes(run, before)
-    saved = checkpoint.load(
-        path, None if weights_only else most, partial(_check_forms, run, weights_only)
-    )
+    most = None if weights_only else _most_bytes(run, before)
+    saved = checkpoint.load(path, None, partial(_check_forms, run, most))
     try:
         if weights_only:
             _restore_modules(run, saved.tensors, ("policy", "observation_norm"))
@@ -147,7 +148,7 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
 
 
 def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:
-    """Return the largest size of a checkpoint that fits this run."""
+    """Return the largest size of a checkpoint with as many slots that fits this run."""
     most = 4 * sum(part.nbytes for part in tensors.values()) + (64 << 20)
     if run.self_play is not None:  # the pool in the file may have more members
         one = sum(part.nbytes for part in run.policy.state_dict().values())
@@ -157,12 +158,19 @@ def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:
 
 def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     iteration, steps = (checkpoint.counter(values, name) for name in ("iteration", "steps"))
-    for name in ("rng/order", "rng/torch", *(["rng/sample"] * (run.device.type == "cpu"))):
+    spent = checkpoint.spent(values, run.config)
+    for name in ("rng/order", "rng/torch"):
         checkpoint.check_rng(tensors[name])
     if run.self_play is not None:
         tensors = _resume_pool(run, run.self_play, tensors, values)
-    if "env/state" in tensors:
+    misfit = _misfit(run, tensors) if "env/state" in tensors else None
+    returns = tensors.get("reward_norm/returns")
+    if misfit is not None:
+        tensors = _without_episodes(run, tensors)
+    elif "env/state" in tensors:
         _resume_env(run, tensors, values)
+    elif returns is not None and len(returns) != _num_slots(run):
+        tensors = _without_episodes(run, tensors)
     _restore_modules(run, tensors, _modules(run))
     kind = values["train"]["optimizer"]
     if kind != run.config.optimizer:
@@ -172,9 +180,9 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, An
         )
     checkpoint.restore_optimizer(run.optimizer, tensors)
     run.state.order_rng.set_state(tensors["rng/order"])
-    run.state.sample_rng.set_state(tensors["rng/sample"])
+    checkpoint.restore_rng(run.state.sample_rng, tensors["rng/sample"])
     torch.set_rng_state(tensors["rng/torch"])
-    run.state.iteration, run.state.steps = iteration, steps
+    run.state.iteration, run.state.spent, run.state.steps = iteration, spent, steps
     run.learning_rate = checkpoint.number(values, "learning_rate")
     run.state.episodes = _window(run, tensors, values)
     run.state.has_rollout = False
@@ -182,6 +190,45 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, An
     run.state.earlier_uptime = checkpoint.number(values, "uptime")
     run.state.started = time.perf_counter()
     run.restart_clock()
+    if misfit is not None:  # last: the episodes of envs without snapshots cannot be brought back
+        if run.world.is_first:
+            warnings.warn(f"{misfit}: new episodes begin.", RuntimeWarning, stacklevel=4)
+        run.state.carry = run.restart_episodes()
+
+
+def _num_slots(run: PuffeRL) -> int:
+    """Return the number of slots of all processes."""
+    return run.env.num_agents * run.world.size
+
+
+def _without_episodes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the tensors of a checkpoint without the episodes under way."""
+    kept = {name: part for name, part in tensors.items() if name != "env/state"}
+    if run.reward_norm is not None:
+        kept["reward_norm/returns"] = run.reward_norm.returns.new_zeros(_num_slots(run))
+    return kept
+
+
+def _misfit(run: PuffeRL, tensors: Mapping[str, Tensor]) -> str | None:
+    """Return why the snapshots of a checkpoint do not fit the envs of this run; None if they do.
+
+    Raises if they are of another env, or contradict each other.
+    """
+    env, state, resets = run.env, tensors["env/state"], tensors["carry/resets"]
+    is_whole = state.dtype == torch.uint8 and state.dim() == 2 and len(state) > 0
+    if not is_whole or resets.dtype != torch.bool or resets.dim() != 1:
+        raise CheckpointError("the checkpoint must have a snapshot of each env, but has none.")
+    if len(resets) != len(state) * env.agents_per_env:
+        raise CheckpointError(
+            f"the checkpoint must have {env.agents_per_env} slots for each env, but has "
+            f"{len(resets)} slots for {len(state)} envs."
+        )
+    if env.snapshot() is None:
+        return f"the checkpoint has snapshots, which {type(env).__name__} cannot restore"
+    if len(resets) == _num_slots(run):
+        return None
+    env.restore(state[:1].numpy(), env=0)  # raises unless env and params are the same
+    return f"the checkpoint has {len(resets)} slots, but this run has {_num_slots(run)}"
 
 
 def _window(
@@ -204,19 +251,8 @@ def _window(
 def _resume_env(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Restore the snapshots of the envs and the recurrent state of every slot."""
     resets = run.world.own_rows(tensors["carry/resets"]).to(run.device)
-    if resets.shape != run.state.carry.resets.shape or resets.dtype != torch.bool:
-        raise CheckpointError(
-            f"the checkpoint must have {len(run.state.carry.resets)} slots, but has "
-            f"{resets.numel()}. Try the number of envs that it was saved with, or "
-            "weights_only=True."
-        )
     state = checkpoint.unpack(values["state"], tensors, "state/")
     state = map_state(lambda part: run.world.own_rows(part).to(run.device), state)
-    if run.env.snapshot() is None:
-        raise CheckpointError(
-            "the checkpoint must be from envs like these, but it has snapshots of its envs, which "
-            f"{type(run.env).__name__} cannot restore. Try weights_only=True."
-        )
     run.env.restore(run.world.own_rows(tensors["env/state"]).numpy())
     if run.self_play is not None:
         own = checkpoint.under(tensors, "self_play/")
@@ -245,18 +281,24 @@ def _resume_pool(
     self_play.reset_pool()
     message = "the checkpoint has no pool of past policies: self-play starts a new one."
     warnings.warn(message, RuntimeWarning, stacklevel=5)
-    kept = {name: part for name, part in tensors.items() if name != "env/state"}
-    if run.reward_norm is not None:
-        slots = run.env.num_agents * run.world.size
-        kept["reward_norm/returns"] = run.reward_norm.returns.new_zeros(slots)
-    return kept
+    return _without_episodes(run, tensors)
 
 
 def _check_forms(
-    run: PuffeRL, weights_only: bool, forms: Mapping[str, Form], values: Mapping[str, Any]
+    run: PuffeRL, most: int | None, forms: Mapping[str, Form], values: Mapping[str, Any]
 ) -> None:
-    """Raise unless a file has exactly the parameters and statistics of this run."""
-    own = _modules(run)
+    """Raise unless a file has exactly the parameters and statistics of this run.
+
+    Without `most` only those of the policy count. With it, the file may have that many bytes, and
+    more where it has more slots.
+    """
+    own, weights_only = _modules(run), most is None
+    if most is not None and "carry/resets" in forms:
+        num_slots = math.prod(forms["carry/resets"].shape)
+        most *= max(1, -(-num_slots // _num_slots(run)))
+    size = sum(math.prod(form.shape) * form.dtype.itemsize for form in forms.values())
+    if most is not None and size > most:
+        raise CheckpointError(f"the checkpoint must have at most {most:,} bytes, but has {size:,}.")
     for option, name in (("norm_obs", "observation_norm"), ("norm_reward", "reward_norm")):
         is_there = any(key.startswith(f"{name}/") for key in forms)
         if is_there != (name in own) and not (weights_only and option == "norm_reward"):

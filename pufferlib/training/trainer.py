@@ -47,7 +47,7 @@ from pufferlib.training.engine import NUMBERS, Parts, Schedule, make_engine
 from pufferlib.training.profiling import Profiler, SystemMonitor
 from pufferlib.training.rollout import Carry, Rollout, begin
 from pufferlib.training.sizing import step_cost
-from pufferlib.vectorization import check_vector_env
+from pufferlib.vectorization import check_vector_env, no_action_check
 
 if TYPE_CHECKING:
     from pufferlib.vectorization import VectorEnv
@@ -207,6 +207,11 @@ class PuffeRL(Closing):
             )
             if before is not None:
                 self.reward_norm.moments.load_state_dict(before.moments.state_dict())
+        return self.restart_episodes()
+
+    def restart_episodes(self) -> Carry:
+        """Start new episodes in all envs of this process."""
+        env = self.env
         seed = self.config.seed if env._next_seed is None else env._next_seed
         first_env = self.world.rank * env.num_agents // env.agents_per_env
         if first_env and not env.place(first_env):
@@ -250,7 +255,8 @@ class PuffeRL(Closing):
         if self.self_play is not None:
             self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
         self._collect_began = time.perf_counter()
-        self.state.carry = self.engine.collect(self.env, self.state.carry)
+        with no_action_check(self.env):
+            self.state.carry = self.engine.collect(self.env, self.state.carry)
         with self._profiler("store"):
             layout, agents_per_env = self.spaces.observation, self.env.agents_per_env
             self._note_fault(self.rollout.non_finite(layout, agents_per_env))
@@ -287,6 +293,7 @@ class PuffeRL(Closing):
             num_sound = len(sound)
             means = sound.mean(0).tolist() if num_sound else [math.nan] * len(NUMBERS)
         self.state.iteration += 1
+        self.state.spent += 1
         self._loss_log = {
             **dict(zip(NUMBERS, means, strict=True)),
             "explained_variance": variance,
@@ -315,7 +322,7 @@ class PuffeRL(Closing):
             "total_steps": self.num_iterations * self.config.batch_size,
             "sps": self.config.batch_size / elapsed,
             "uptime": self.uptime,
-            "eta": max(0, self.num_iterations - self.iteration) * elapsed,
+            "eta": max(0, self.num_iterations - self.state.spent) * elapsed,
             **{key: episodes.pop(key, math.nan) for key in _EPISODE_KEYS},
             "episodes": self._num_episodes,
             **{f"env/{key}": value for key, value in episodes.items()},
@@ -400,7 +407,7 @@ class PuffeRL(Closing):
     @property
     def done(self) -> bool:
         """Whether the budget is spent."""
-        return self.iteration >= self.num_iterations
+        return self.state.spent >= self.num_iterations
 
     @property
     def is_settled(self) -> bool:
@@ -418,7 +425,7 @@ class PuffeRL(Closing):
     def _schedule(self) -> Schedule:
         """Return the coefficients of this iteration."""
         config = self.config
-        progress = min(1.0, self.iteration / self.num_iterations)
+        progress = min(1.0, self.state.spent / self.num_iterations)
         return Schedule(
             learning_rate=self.learning_rate * (1.0 - progress if config.anneal_lr else 1.0),
             clip_coef=_between(config.clip_coef, config.clip_coef_final, progress),
@@ -458,9 +465,10 @@ class PuffeRL(Closing):
         """Restore what `save_checkpoint` wrote for the same policy; return its metadata.
 
         The run continues where it was: weights, optimizer, counters, random generators, and the
-        envs if they have snapshots. With `weights_only` only the policy is restored: its weights
-        and the statistics of `norm_obs`. A file that does not fit changes nothing. Nothing in the
-        file is executed.
+        envs if they have snapshots. Where the file has another number of slots, or the envs cannot
+        be restored, new episodes begin, and a RuntimeWarning says so. With `weights_only` only the
+        policy is restored: its weights and the statistics of `norm_obs`. A file that does not fit
+        changes nothing. Nothing in the file is executed.
         """
         return saving.load(self, path, weights_only)
 

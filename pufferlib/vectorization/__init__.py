@@ -1,7 +1,7 @@
 """Many environments at once behind one interface."""
 
 from pufferlib.vectorization.backends import emulate, make
-from pufferlib.vectorization.base import Batch, VectorEnv, check_vector_env
+from pufferlib.vectorization.base import Batch, VectorEnv, check_vector_env, no_action_check
 from pufferlib.vectorization.batched import Batched
 from pufferlib.vectorization.multiprocessing import Multiprocessing
 from pufferlib.vectorization.ray import Ray
@@ -23,5 +23,6 @@ __all__ = [
     "emulate",
     "make",
     "measuring",
+    "no_action_check",
     "threads",
 ]

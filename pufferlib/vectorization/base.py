@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -18,10 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from pufferlib import native
 from pufferlib.buffers import Buffers
 from pufferlib.closing import Closing
-from pufferlib.env import AgentId, AgentIds, space_of
+from pufferlib.env import AgentId, AgentIds, Wrapper, space_of
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, Infos
 from pufferlib.errors import EnvError, UsageError
-from pufferlib.spaces import Array, ObservationLayout, Space, action_layout, observation_layout
+from pufferlib.spaces import (
+    Array,
+    ObservationLayout,
+    Space,
+    action_layout,
+    check_choices,
+    observation_layout,
+    outside_choices,
+)
 from pufferlib.vectorization.actions import Slots, action_rows
 from pufferlib.vectorization.creators import EnvCreator, Recipe
 from pufferlib.vectorization.results import (
@@ -475,6 +483,7 @@ class BufferedVectorEnv(VectorEnv):
     """A vector env whose rows live in one set of `Buffers`; the base of the backends."""
 
     _owns_rows = True
+    _checks_actions = True  # not those that a trainer draws, see `no_action_check`
     _buffers: Buffers
     _owner: int = 0  # the process that made what steps the envs, which a fork does not have; 0: any
 
@@ -492,7 +501,9 @@ class BufferedVectorEnv(VectorEnv):
     def _attach(self, buffers: Buffers, observation_space: Space, action_space: Space) -> None:
         self._buffers = buffers
         self.observation_space, self.action_space = observation_space, action_space
-        self._action_layout = action_layout(action_space)
+        self._action_layout = layout = action_layout(action_space)
+        is_single = layout.num_discrete == 1 and not layout.num_continuous
+        self._limit = layout.nvec[0] if is_single else 0  # of all numbers in rows of actions
         self.observations, self.rewards = buffers.observations, buffers.rewards
         self.terminals, self.truncations = buffers.terminals, buffers.truncations
         self.masks, self.action_masks = buffers.masks, buffers.action_masks
@@ -520,8 +531,24 @@ class BufferedVectorEnv(VectorEnv):
     def _rows(self, actions: Any, slots: slice | None = None) -> Array:
         """Return `actions`, in any form of `action_rows`, as rows for `slots`.
 
-        By default for those handed over last. The result may be the very array given.
+        By default for those handed over last. The result may be the very array given. A choice that
+        the space does not have is a UsageError, before anything changes.
         """
+        rows = self._as_rows(actions, slots)
+        if not self._are_choices(rows):
+            given_for = self.slots if slots is None else slots
+            check_choices(self._action_layout, rows, self.masks, given_for)
+        return rows
+
+    def _are_choices(self, rows: Array) -> bool:
+        """Return whether all indices in contiguous rows are choices, or need no check."""
+        if not self._checks_actions:
+            return True
+        if self._limit:  # the usual case, in one pass
+            return native.words_below(rows, self._limit)
+        return outside_choices(self._action_layout, rows) is None
+
+    def _as_rows(self, actions: Any, slots: slice | None) -> Array:
         wanted = self._action_rows if slots is None else self._buffers.actions[slots]
         if (
             type(actions) is np.ndarray
@@ -566,6 +593,20 @@ class WrappedVectorEnv(VectorEnv):
             rows: Array = self._wrapper.final_observations
             return rows
         return super()._final_rows(inner, before)
+
+
+@contextlib.contextmanager
+def no_action_check(env: Any) -> Iterator[None]:
+    """Step `env` with actions that are drawn from its space: nobody has to check them."""
+    inside = env.unwrapped if isinstance(env, Wrapper) else env
+    while getattr(inside, "_within", None) is not None:  # a user's class around a backend
+        inside = inside._within
+    before = getattr(inside, "_checks_actions", False)
+    inside._checks_actions = False
+    try:
+        yield
+    finally:
+        inside._checks_actions = before
 
 
 def check_vector_env(env: object, name: str = "env") -> None:

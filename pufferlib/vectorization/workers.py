@@ -125,7 +125,7 @@ class WorkerVectorEnv(BufferedVectorEnv):
         return self._by_agent(self.observations[self.slots])
 
     def step(self, actions: Any) -> StepResult:
-        if self._is_quiet and self._repeat(actions):
+        if self._is_quiet and self._has_choices(actions) and self._repeat(actions):
             if self._is_quiet and not self._has_dones and self.agent_ids is None:
                 infos = Infos(len(self.rewards), dict)
                 return self.observations, self.rewards, self._dones, infos
@@ -432,6 +432,11 @@ class WorkerVectorEnv(BufferedVectorEnv):
             warn(str(error))
 
     # ---- What a backend defines ----------------------------------------------------------------
+
+    def _has_choices(self, actions: Any) -> bool:
+        """Return whether `actions` may be copied as they are, which `_repeat` checks again."""
+        is_array = type(actions) is np.ndarray and actions.dtype == self._action_rows.dtype
+        return is_array and actions.flags.c_contiguous and self._are_choices(actions)
 
     def _repeat(self, actions: Any) -> bool:
         """Do all of a step after a quiet one, in as little code as possible; set `_is_quiet`.

@@ -191,7 +191,8 @@ def test_check_env_takes_what_emulate_and_make_take() -> None:
 def test_params_reach_the_env_and_unknown_ones_raise() -> None:
     report = check_env(Gym, kwargs={"scale": 5.0}, steps=20)
     assert texts(report) == [
-        "warning: Gym, `reset`: `observation` is outside of Box(-1.0, 1.0, (2,), float32)."
+        "warning: Gym, `reset`: `observation` is outside of Box(-1.0, 1.0, (2,), float32): it has "
+        "1.3489336 at [0]."
     ]
     for x in (Gym, f"{__name__}:Gym"):
         with pytest.raises(UnknownNameError, match=r"`scael`\. Did you mean `scale`"):
@@ -406,7 +407,14 @@ class NoChoice(InPlace):
         return super().reset(seed)
 
 
+class NanMetric(Gym):
+    def step(self, action: Any) -> Any:
+        *parts, _ = super().step(action)
+        return *parts, {"score": float("nan"), "perf": 300.0}
+
+
 FAULTS: dict[type, list[str]] = {
+    NanMetric: ["warning: NanMetric, `step`: metric `score` must be finite, but got nan."],
     Aliased: [
         "warning: Aliased, `step`: must not change observations it has returned, but does. "
         "Try a copy."

@@ -77,7 +77,7 @@ def test_messages_have_the_index_of_the_env_in_its_vector() -> None:
         run(create, num_envs=3)
 
 
-@pytest.mark.parametrize(("action", "said"), [(2, "but got 2"), (-1, "but got -1")])
+@pytest.mark.parametrize(("action", "said"), [(2, "but slot 0 got 2"), (-1, "but slot 0 got -1")])
 def test_an_invalid_action_never_reaches_the_env(action: int, said: str) -> None:
     with pufferlib.emulate(Gym) as vecenv:
         vecenv.reset(seed=0)

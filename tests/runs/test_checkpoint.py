@@ -585,7 +585,6 @@ def test_a_sound_file_with_the_wrong_content_is_refused_whole(good: Path, tmp_pa
             {"recurrent": "lstm"},
             r"must fit the policy, but `actor.bias` is .* missing in the policy",
         ),
-        ({"num_envs": 8}, "must have 8 slots, but has 4. Try the number of envs"),
         ({"norm_obs": True}, "`norm_obs` must be false to resume .*, but is true"),
         ({"norm_reward": False}, "`norm_reward` must be true to resume .*, but is false"),
         ({"optimizer": "muon"}, "`optimizer` must be `adam` to resume .*, but is `muon`"),
@@ -605,19 +604,6 @@ def test_another_architecture_raises_one_line_and_changes_nothing(
     for name, part in trainer.policy.state_dict().items():
         assert torch.equal(before[name], part)
     assert trainer.iteration == 0
-
-
-def test_snapshots_for_envs_that_cannot_restore_them_are_refused(tmp_path: Path) -> None:
-    one = trainer_of("cartpole")
-    one.save_checkpoint(tmp_path / "a")
-    vecenv = pufferlib.make("gym-CartPole-v1", num_envs=4, backend="serial")
-    other = PuffeRL(vecenv, make_policy(vecenv, hidden_size=8), device="cpu", dashboard="off")
-    with pytest.raises(
-        CheckpointError, match=r"which Serial cannot restore. Try weights_only=True"
-    ):
-        other.load_checkpoint(tmp_path / "a")
-    other.load_checkpoint(tmp_path / "a", weights_only=True)
-    assert_close(dict(other.policy.state_dict()), dict(one.policy.state_dict()))
 
 
 def test_weights_alone_can_be_taken_over(tmp_path: Path) -> None:
@@ -660,6 +646,227 @@ def test_weights_learnt_with_normalised_observations_need_them(
         trainers[False].load_checkpoint(tmp_path / "True", weights_only)
     with pytest.raises(CheckpointError, match="`norm_obs` must be false to resume"):
         trainers[True].load_checkpoint(tmp_path / "False", weights_only)
+
+
+# ---- Another number of slots ---------------------------------------------------------------------
+
+
+def saved_by(trainer: PuffeRL, path: Path) -> PuffeRL:
+    iterate(trainer, 2)
+    trainer.save_checkpoint(path)
+    return trainer
+
+
+def slots_of(trainer: PuffeRL) -> list[str]:
+    """Return the names of a checkpoint's parts that belong to slots."""
+    parts = ("env/", "carry/", "state", "reward_norm/returns", "train", "episodes")
+    return [name for name in everything(trainer) if name.startswith(parts)]
+
+
+OTHER_SLOTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # before, now
+    "fewer": ({"num_envs": 64}, {"num_envs": 4}),
+    "more": ({"num_envs": 4}, {"num_envs": 64}),
+    "recurrent": ({"recurrent": "lstm"}, {"recurrent": "lstm", "num_envs": 6}),
+    "normalised": ({"norm_obs": True}, {"norm_obs": True, "num_envs": 6}),
+    "muon": ({"optimizer": "muon"}, {"optimizer": "muon", "num_envs": 6}),
+    "another horizon": ({}, {"num_envs": 6, "num_steps": 12}),
+    "another batch": ({}, {"num_envs": 6, "stretches": 5}),
+    "double-buffered": ({}, {"num_envs": 6, "double_buffer": True}),
+    "torch": ({}, {"num_envs": 6, "engine": "torch"}),
+    "several agents": ({"name": "snake", "num_envs": 2}, {"name": "snake", "num_envs": 1}),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_SLOTS)
+def test_another_number_of_slots_gets_all_but_the_episodes(case: str, tmp_path: Path) -> None:
+    before, now = ({"name": "cartpole", **settings} for settings in OTHER_SLOTS[case])
+    one, other = saved_by(trainer_of(**before), tmp_path / "a"), trainer_of(**now)
+    iterate(other, 1)
+    said = rf"^the checkpoint has {one.env.num_agents} slots, but this run has "
+    with pytest.warns(RuntimeWarning, match=rf"{said}{other.env.num_agents}: new epi") as caught:
+        other.load_checkpoint(tmp_path / "a")
+    assert len(caught) == 1
+    theirs, own = everything(one), everything(other)
+    for name in sorted(own.keys() - set(slots_of(other))):
+        assert own[name] == theirs[name], name
+    assert other.state.carry.state is None
+    assert other.state.carry.resets.all()
+    assert other.reward_norm is not None
+    assert not other.reward_norm.returns.any()
+    assert not other.state.episodes.has_ended.any()
+    assert other.state.episodes.means() == one.state.episodes.means()
+
+    # from here on the run is like any other
+    iterate(other, 1)
+    assert other.iteration == 3
+    other.save_checkpoint(tmp_path / "b")
+    twin = trainer_of(**now)
+    twin.load_checkpoint(tmp_path / "b")
+    for trainer in (other, twin):
+        iterate(trainer, 1)
+    assert_same_run(other, twin)
+
+
+def test_a_budget_in_steps_stays_one_where_the_batch_is_another(tmp_path: Path) -> None:
+    budget = {"num_iterations": None, "total_timesteps": 960}
+    one = saved_by(trainer_of("cartpole", **budget), tmp_path / "a")  # 2 of 10 iterations of 96
+    assert (one.iteration, one.steps, one.num_iterations) == (2, 192, 10)
+    other = trainer_of("cartpole", num_envs=6, stretches=1, **budget)  # batches of 48
+    with pytest.warns(RuntimeWarning, match="new episodes begin"):
+        other.load_checkpoint(tmp_path / "a")
+    assert (other.iteration, other.steps, other.num_iterations) == (2, 192, 20)
+    while not other.done:
+        iterate(other, 1)
+    assert (other.iteration, other.steps) == (18, 960)
+    other.save_checkpoint(tmp_path / "b")
+    back = trainer_of("cartpole", num_envs=6, stretches=1, **budget)
+    back.load_checkpoint(tmp_path / "b")
+    assert back.done
+
+
+@pytest.mark.parametrize("num_envs", [4, 6])
+def test_snapshots_that_envs_cannot_restore_are_left_out(num_envs: int, tmp_path: Path) -> None:
+    one = saved_by(trainer_of("cartpole"), tmp_path / "a")
+    vecenv = pufferlib.make("gym-CartPole-v1", num_envs=num_envs, backend="serial")
+    other = PuffeRL(vecenv, make_policy(vecenv, hidden_size=8), device="cpu", dashboard="off")
+    with pytest.warns(RuntimeWarning, match="snapshots, which Serial cannot restore: new episodes"):
+        other.load_checkpoint(tmp_path / "a")
+    assert_close(dict(other.policy.state_dict()), dict(one.policy.state_dict()))
+    assert other.iteration == 2
+
+
+def test_envs_in_python_may_be_more_or_fewer(tmp_path: Path) -> None:
+    def scripted(num_envs: int) -> PuffeRL:
+        vecenv = Serial(Scripted, num_envs)
+        return PuffeRL(vecenv, TenTimes(), batch_size=24, n_epochs=1, device="cpu", dashboard="off")
+
+    one = saved_by(scripted(2), tmp_path / "a")
+    other = scripted(3)
+    other.load_checkpoint(tmp_path / "a")
+    assert_close(one.policy.factor, other.policy.factor)
+    assert_close(other.reward_norm.moments.state_dict(), one.reward_norm.moments.state_dict())  # type: ignore[union-attr]
+    iterate(other, 1)
+    assert other.iteration == 3
+
+
+@pytest.mark.filterwarnings("ignore:.* workers share")
+@pytest.mark.parametrize(("surplus", "num_envs"), [(2, 4), (0, 8)])
+def test_async_envs_may_be_more_or_fewer(surplus: int, num_envs: int, tmp_path: Path) -> None:
+    one = saved_by(trainer_of("cartpole"), tmp_path / "a")
+    vec = {"mode": "async", "surplus_envs": surplus}
+    with pufferlib.make("cartpole", num_envs, 2, backend="multiprocessing", vec=vec) as vecenv:
+        policy = make_policy(vecenv, hidden_size=8)
+        size = {"batch_size": 8 * (num_envs + surplus), "num_steps": 8}
+        other = PuffeRL(vecenv, policy, device="cpu", dashboard="off", **size)
+        iterate(other, 1)
+        with pytest.warns(RuntimeWarning, match=f"but this run has {num_envs + surplus}: new ep"):
+            other.load_checkpoint(tmp_path / "a")
+        assert_close(dict(other.policy.state_dict()), dict(one.policy.state_dict()))
+        iterate(other, 1)
+        other.save_checkpoint(tmp_path / "b")
+    back = trainer_of("cartpole")
+    with pytest.warns(RuntimeWarning, match=f"has {num_envs + surplus} slots, but this run has 4"):
+        back.load_checkpoint(tmp_path / "b")
+    iterate(back, 1)
+
+
+@pytest.mark.parametrize("num_envs", [4, 6])
+def test_other_params_are_refused_with_any_number_of_slots(num_envs: int, tmp_path: Path) -> None:
+    saved_by(trainer_of("cartpole"), tmp_path / "a")
+    vecenv = pufferlib.make("cartpole", num_envs, 1, gravity=3.0)
+    policy = make_policy(vecenv, hidden_size=8)
+    other = PuffeRL(vecenv, policy, batch_size=96, num_steps=8, device="cpu", dashboard="off")
+    iterate(other, 1)
+    before = everything(other)
+    with pytest.raises(CheckpointError, match="with a different `gravity`"):
+        other.load_checkpoint(tmp_path / "a")
+    assert everything(other) == before
+
+
+def test_a_refusal_with_other_slots_changes_nothing(tmp_path: Path) -> None:
+    """Whatever is wrong besides, neither the trainer nor the episodes of its envs change."""
+    saved_by(trainer_of("cartpole"), tmp_path / "a")
+    saved = checkpoint.load(tmp_path / "a")
+    mean, slots = saved.tensors["optimizer/0/exp_avg"], len(saved.tensors["carry/resets"])
+    wide = saved.tensors["env/state"].shape[1]
+    bytes_of = lambda *shape: torch.zeros(shape, dtype=torch.uint8)  # noqa: E731
+    trainer = trainer_of("cartpole", num_envs=slots + 1)
+    iterate(trainer, 2)
+    before = everything(trainer)
+    for changes in (
+        {"optimizer/0/exp_avg": torch.full_like(mean, torch.inf)},
+        {"rng/torch": torch.zeros(5)},
+        {"carry/resets": torch.zeros(slots + 7, dtype=torch.bool)},
+        {"carry/resets": torch.zeros(slots)},
+        {"carry/resets": torch.zeros(0, dtype=torch.bool), "env/state": bytes_of(0, wide)},
+        {"carry/resets": torch.tensor(True)},
+        {"env/state": bytes_of(slots, wide)},  # no state of the env
+        {"env/state": bytes_of(slots, wide - 1)},
+        {"env/state": bytes_of(slots + 1, wide)},
+        {"env/state": torch.zeros(slots, wide)},
+        {"env/state": bytes_of(slots)},
+    ):
+        checkpoint.save(tmp_path / "b", {**saved.tensors, **changes}, saved.values)
+        with pytest.raises(CheckpointError) as caught:
+            trainer.load_checkpoint(tmp_path / "b")
+        assert "\n" not in str(caught.value)
+        assert everything(trainer) == before, changes
+    for size in (0, -1, 1.5, "96", None):
+        train = {**saved.values["train"], "batch_size": size}
+        checkpoint.save(tmp_path / "b", saved.tensors, {**saved.values, "train": train})
+        with pytest.raises(CheckpointError):
+            trainer.load_checkpoint(tmp_path / "b")
+        assert everything(trainer) == before, size
+    with pytest.warns(RuntimeWarning, match="new episodes begin"):
+        trainer.load_checkpoint(tmp_path / "a")
+
+
+@pytest.mark.parametrize("change", ["optimizer/0/exp_avg", "carry/resets", "env/state"])
+def test_a_refusal_leaves_envs_that_have_no_snapshots_in_their_episodes(
+    change: str, tmp_path: Path
+) -> None:
+    saved_by(trainer_of("cartpole", num_envs=2), tmp_path / "a")
+    saved = checkpoint.load(tmp_path / "a")
+    broken = {**saved.tensors, change: saved.tensors[change].double() / 0}
+    checkpoint.save(tmp_path / "b", broken, saved.values)
+    vecenv = pufferlib.make("gym-CartPole-v1", num_envs=4, backend="serial")
+    policy = make_policy(vecenv, hidden_size=8)
+    trainer = PuffeRL(vecenv, policy, batch_size=64, device="cpu", dashboard="off")
+    iterate(trainer, 1)
+    before, seen = everything(trainer), vecenv.observations.copy()
+    with pytest.raises(CheckpointError):
+        trainer.load_checkpoint(tmp_path / "b")
+    assert everything(trainer) == before
+    assert (vecenv.observations == seen).all()
+    assert not trainer.state.carry.resets.all()
+
+
+def test_a_larger_file_is_read_only_if_it_has_more_slots(tmp_path: Path) -> None:
+    large = trainer_of("snake", num_envs=64)
+    large.save_checkpoint(tmp_path / "a")
+    saved, small = checkpoint.load(tmp_path / "a"), trainer_of("snake", num_envs=1)
+    own = sum(part.nbytes for part in tensors_of(small).values())
+    size = (160 << 20) + 4 * own
+    with pytest.warns(RuntimeWarning, match="new episodes begin"):
+        small.load_checkpoint(tmp_path / "a")
+    junk = {**tensors_of(small), "junk": torch.zeros(size, dtype=torch.uint8)}
+    checkpoint.save(tmp_path / "b", junk, saved.values)
+    with pytest.raises(CheckpointError, match=r"must have at most .* bytes, but has"):
+        small.load_checkpoint(tmp_path / "b")
+
+
+def test_a_checkpoint_of_another_kind_of_device_keeps_the_random_numbers(tmp_path: Path) -> None:
+    """The generator of a GPU has a seed and an offset as its state: 16 bytes."""
+    one = saved_by(trainer_of("cartpole"), tmp_path / "a")
+    saved = checkpoint.load(tmp_path / "a")
+    on_gpu = {**saved.tensors, "rng/sample": torch.arange(16, dtype=torch.uint8)}
+    checkpoint.save(tmp_path / "b", on_gpu, saved.values)
+    other = trainer_of("cartpole")
+    before = other.state.sample_rng.get_state()
+    other.load_checkpoint(tmp_path / "b")
+    assert torch.equal(other.state.sample_rng.get_state(), before)
+    theirs, own = everything(one), everything(other)
+    assert {name for name in own if own[name] != theirs[name]} == {"rng/sample"}
 
 
 # ---- States of environments ----------------------------------------------------------------------

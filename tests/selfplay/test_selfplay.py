@@ -650,8 +650,10 @@ def test_a_past_policy_sees_through_the_statistics_of_its_time() -> None:
 # ---- Checkpoints ---------------------------------------------------------------------------------
 
 
-def trainer_of(recurrent: str = "none", seed: int = 1, **settings: Any) -> pufferlib.PuffeRL:
-    env = pufferlib.make("connect4", 5, 1, opponent="self")
+def trainer_of(
+    recurrent: str = "none", seed: int = 1, num_envs: int = 5, **settings: Any
+) -> pufferlib.PuffeRL:
+    env = pufferlib.make("connect4", num_envs, 1, opponent="self")
     torch.manual_seed(0)
     policy = pufferlib.models.make_policy(env, hidden_size=16, recurrent=recurrent)
     given: dict[str, Any] = {"batch_size": 5 * 32, "num_steps": 16, "n_epochs": 2}
@@ -708,6 +710,28 @@ def test_a_resumed_run_of_self_play_equals_an_uninterrupted_one_bit_for_bit(
             assert torch.equal(part, copied)
     assert (one.snapshot() == other.snapshot()).all()  # type: ignore[union-attr, attr-defined]
     for trainer in (whole, first, second):
+        trainer.env.close()
+
+
+@pytest.mark.parametrize("recurrent", ["none", "lstm"])
+def test_another_number_of_envs_keeps_the_pool(recurrent: str, tmp_path: Path) -> None:
+    one = trainer_of(recurrent, self_play_interval=1)
+    iterate(one, 3)
+    one.save_checkpoint(tmp_path / "a")
+    other = trainer_of(recurrent, num_envs=2, batch_size=64, self_play_interval=1)
+    iterate(other, 1)
+    with pytest.warns(RuntimeWarning, match="has 5 slots, but this run has 2: new episodes"):
+        other.load_checkpoint(tmp_path / "a")
+    theirs, own = pool_of(one), pool_of(other)
+    assert [m.iteration for m in own.pool.members] == [m.iteration for m in theirs.pool.members]
+    assert own.pool.rating == theirs.pool.rating
+    assert own._opponents.state is None
+    for member, twin in zip(theirs.pool.members, own.pool.members, strict=True):
+        for part, copied in zip(member.policy.parameters(), twin.policy.parameters(), strict=True):
+            assert torch.equal(part, copied)
+    iterate(other, 2)
+    assert other.iteration == 5
+    for trainer in (one, other):
         trainer.env.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,6 @@ def test_options_that_change_the_numbers_cannot_change(
     for words in (
         ["--train.gamma=0.5"],
         ["--env.distance=4"],
-        ["--vec.num-envs=8"],
         ["--policy.hidden-size=16"],
         ["--train.batch-size=128"],
     ):
@@ -108,6 +108,32 @@ def test_a_mistake_prints_one_line(
     assert err.count("\n") == 1
     assert sorted(path.name for path in run.iterdir()) == before
     assert iterations(run) == [1, 2, 3, 4]
+
+
+# 64 steps are 8 for each of 8 slots, but not a multiple of 24
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(8, 64), (24, 72)])
+def test_a_run_resumes_with_another_number_of_envs(
+    num_envs: int, batch_size: int, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def resume(*words: str) -> str:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert main(["resume", str(run), *words]) == 0
+        return "\n".join([capsys.readouterr().err, *(str(each.message) for each in caught)])
+
+    budget = 64 * 4 + batch_size * 2
+    said = resume(f"--vec.num-envs={num_envs}", f"--train.total-timesteps={budget}")
+    begun = f"the checkpoint has 4 slots, but this run has {num_envs}: new episodes begin."
+    assert said.count(begun) == 1
+    assert ("is rounded from 64 to 72, a multiple of the 24 slots." in said) == (num_envs == 24)
+    assert iterations(run) == [1, 2, 3, 4, 5, 6]
+    config = json.loads((run / "config.json").read_text())
+    assert config["vec"]["num_envs"] == num_envs  # the next resume knows
+    assert config["train"]["batch_size"] == batch_size
+
+    assert resume(f"--train.total-timesteps={budget + batch_size}").strip() == ""
+    assert iterations(run) == [1, 2, 3, 4, 5, 6, 7]
+    assert values_in(run / "latest.safetensors")["steps"] == budget + batch_size
 
 
 def test_resume_names_a_damaged_latest_and_takes_the_one_before(

@@ -192,7 +192,8 @@ def test_a_value_below_the_start_is_refused_and_does_not_wrap_around() -> None:
     space = Discrete(4, start=2)
     for bad in ([1, 2, 3], np.array([2**40, 2, 3]), np.array([2**63, 2, 3], np.uint64)):
         with pytest.raises(
-            UsageError, match=r"must be in 2..5 for Discrete\(4, start=2\), but got (1|\d{5,})\."
+            UsageError,
+            match=r"must be in 2..5 for Discrete\(4, start=2\), but slot 0 got (1|\d{5,})\.",
         ):
             got_by_envs(space, bad)
     with pytest.raises(UsageError, match=r"must be in 1\.\.4"):

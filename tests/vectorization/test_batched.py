@@ -257,7 +257,9 @@ def test_make_steps_such_envs_by_their_simulator() -> None:
 def test_an_action_outside_of_the_space_is_refused() -> None:
     with Batched(walks(), NUM_ENVS) as batched:
         batched.reset(seed=0)
-        with pytest.raises(UsageError, match=r"must be in 0\.\.2 for Discrete\(3\), but got 3"):
+        with pytest.raises(
+            UsageError, match=r"must be in 0\.\.2 for Discrete\(3\), but slot 0 got 3"
+        ):
             batched.step(np.full(NUM_ENVS, 3, dtype=np.int32))
         batched.step(np.zeros(NUM_ENVS, dtype=np.int32))
 

@@ -226,10 +226,10 @@ class RayExecutor:
         self._ray, self._program = imported("ray", "ray", "Ray"), program
         self._is_own = not self._ray.is_initialized()
         if self._is_own:
-            from pufferlib.vectorization.ray import connect
+            from pufferlib.vectorization import connect_ray
 
             # the cluster of RAY_ADDRESS, or one that only this machine can reach
-            connect(self._ray, None, log_to_driver=False, logging_level="error")
+            connect_ray(self._ray, None, log_to_driver=False, logging_level="error")
 
     def capacity(self, threads: int) -> int:
         """Return how many trials the cores of the cluster can run."""

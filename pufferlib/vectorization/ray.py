@@ -280,7 +280,7 @@ class _Connection:
         ray = imported("ray", "ray", "Ray")
         is_own = not ray.is_initialized()
         if is_own:
-            connect(ray, address)
+            connect_ray(ray, address)
         id = ray.get_runtime_context().get_worker_id()
         if cls.current is None or cls.current._id != id:
             cls.current = cls(ray, id, is_own)
@@ -318,7 +318,7 @@ class _Connection:
         return {"num_cpus": share, "scheduling_strategy": "SPREAD"}
 
 
-def connect(ray: ModuleType, address: str | None, **options: object) -> None:
+def connect_ray(ray: ModuleType, address: str | None, **options: object) -> None:
     """Connect to a cluster as `Ray` does; `options` are those of `ray.init`."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library must send no statistics
     is_given = address is not None or bool(os.environ.get("RAY_ADDRESS"))

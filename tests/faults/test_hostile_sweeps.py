@@ -83,6 +83,7 @@ def test_only_what_the_user_typed_names_code(
     assert not Path("s/trials").exists() or not list(Path("s/trials").glob("*/*/metrics.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_trial_imports_no_module_of_the_working_folder() -> None:
     make_sweep(Path(), {}, trials=2)
     spoilt = "import os\nos.close(os.open({!r}, os.O_CREAT | os.O_WRONLY))\n"

@@ -5,12 +5,11 @@ Lines of `check_env` are those of `emulate` without the index of the env.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from malformed import CASES, ZEROS, Gym, Legacy, Unmakeable
+from malformed import CASES, ZEROS, Gym, Legacy, Unmakeable, without_place
 
 import pufferlib
 from pufferlib import check_env
@@ -22,11 +21,6 @@ def run(create: Callable[[], Any], num_envs: int = 1) -> None:
         vecenv.reset(seed=0)
         vecenv.step(0)
         vecenv.step(1)
-
-
-def without_place(said: str) -> str:
-    """Leave out the line of an env that raised: it changes with these files."""
-    return re.sub(r" \(\S+malformed\.py:\d+, in \w+\)$", "", said)
 
 
 def without_index(said: str) -> str:

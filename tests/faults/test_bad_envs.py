@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from faulty import Faulty, nothing_left, watchdog
 from gymnasium.spaces import Box
-from malformed import CASES, Gym, Unmakeable
+from malformed import CASES, Gym, Unmakeable, without_place
 
 import pufferlib
 from pufferlib.errors import EnvError, UsageError
@@ -42,7 +42,7 @@ def run(create: Any, num_envs: int = 1, num_workers: int = 1) -> None:
 def test_the_line_is_that_of_serial(name: str) -> None:
     with pytest.raises((EnvError, UsageError)) as caught:
         run(CASES[name].create)
-    assert str(caught.value) == CASES[name].said
+    assert without_place(str(caught.value)) == CASES[name].said
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_error_that_cannot_be_printed_is_still_reported() -> None:
 
     with Multiprocessing(Odd, 2, 1, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        with pytest.raises(EnvError, match=r"^Odd \(env 0\), `step`: raised SpeechlessError\.$"):
+        with pytest.raises(EnvError, match=r"^Odd \(env 0\), `step`: raised SpeechlessError \("):
             vecenv.step(0)
 
 

@@ -10,6 +10,7 @@ import difflib
 import importlib
 import os
 import reprlib
+import signal
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
@@ -69,6 +70,10 @@ class NativeError(PufferError):
     """The C core failed; the message is the core's own."""
 
 
+# what the user's code raises by a fault of its own: `sys.exit` too must not end a run silently
+FAULTS: tuple[type[BaseException], ...] = (Exception, SystemExit)
+
+
 def quoted(value: object, limit: int = 60) -> str:
     """Return `value` for a message: text in backticks, anything else as its repr, cut to `limit`.
 
@@ -85,8 +90,14 @@ def quoted(value: object, limit: int = 60) -> str:
 
 
 def one_line(text: object, limit: int = 300) -> str:
-    """Return `text`, such as the message of another library, as one printable line."""
-    return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
+    """Return `text`, such as the message of another library, as one printable line.
+
+    It is empty where `text` is an object whose `__str__` raises.
+    """
+    try:
+        return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
+    except Exception:  # the object is the user's
+        return ""
 
 
 def error_line(error: BaseException) -> str:
@@ -96,6 +107,26 @@ def error_line(error: BaseException) -> str:
     except Exception:  # the exception is the user's, and its `__str__` may be broken too
         message = ""
     return f"{type(error).__name__}: {message}".removesuffix(": ")
+
+
+def raised_text(error: BaseException) -> str:
+    """Describe in one line what the user's code raised.
+
+    A SystemExit of a signal's handler is raised as it is: it finds the program anywhere, in the
+    user's code too, and is meant to end the process.
+    """
+    if isinstance(error, SystemExit) and _is_of_signal(error):
+        raise error
+    line = error_line(error)
+    return f"raised {line}" if ":" in line else f"raised {line}."
+
+
+def _is_of_signal(error: BaseException) -> bool:
+    handlers = [getattr(signal.getsignal(n), "__code__", None) for n in signal.valid_signals()]
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in handlers:
+        trace = trace.tb_next
+    return trace is not None
 
 
 def _printable(text: str, limit: int) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pufferlib.checks.report import Findings
 from pufferlib.emulation import ALL_AGENTS, AgentDicts, Emulated, Parallel, SingleAgent
 from pufferlib.env import PufferEnv
-from pufferlib.errors import EnvError, PufferError
+from pufferlib.errors import FAULTS, EnvError, PufferError
 from pufferlib.spaces import ObservationChecks, action_layout
 
 _NUM_STEPS = 64
@@ -51,7 +51,7 @@ class StepCheck:
                 actions.write(number)
                 try:
                     result = self._step(step_env)
-                except Exception as error:
+                except FAULTS as error:
                     self._findings.add_text("error", str(env.raised("step", error)))
                     return
                 if isinstance(env, SingleAgent):

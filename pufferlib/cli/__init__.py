@@ -31,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PufferError as error:
         code = _complain(error, 2)
     except SystemExit as done:  # argparse has printed a help text
-        code = int(done.code or 0)
+        code = done.code if isinstance(done.code, int) else int(bool(done.code))
+        if isinstance(done.code, str):
+            _complain(done.code, code)
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos, metrics_of
-from pufferlib.errors import EnvError, PufferError, UsageError, one_line
+from pufferlib.errors import FAULTS, EnvError, PufferError, UsageError, raised_text
 from pufferlib.spaces import (
     ObservationChecks,
     Space,
@@ -250,9 +250,9 @@ class Batched(BufferedVectorEnv):
             return method(*arguments)
         except PufferError:
             raise
-        except Exception as error:
+        except FAULTS as error:
             self._ready = self._is_stepping = False  # `reset` may be called
-            what = f"`{method.__name__}` raised {type(error).__name__}: {one_line(error)}"
+            what = f"`{method.__name__}` {raised_text(error)}"
             raise EnvError(f"{self.name or type(self._simulator).__name__}, {what}") from error
 
     def _store(self, call: str, outcome: Outcome) -> Infos:

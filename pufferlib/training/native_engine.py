@@ -360,7 +360,7 @@ class NativeEngine(TorchEngine):
             [None if square is None else array_of(square) for square in squares],
             array_of(num_steps),
         )
-        self._moments = state, native.DictWatch([state, *state.values()], [], "")
+        self._moments = state, native.DictWatch([state, *state.values()], [], [])
 
 
 class _StateForm:

@@ -112,10 +112,10 @@ def error_line(error: BaseException) -> str:
 def raised_text(error: BaseException) -> str:
     """Describe in one line what the user's code raised.
 
-    A SystemExit of a signal's handler is raised as it is: it finds the program anywhere, in the
-    user's code too, and is meant to end the process.
+    What the handler of a signal raised is raised as it is: it finds the program anywhere, in the
+    user's code too, which is not at fault.
     """
-    if isinstance(error, SystemExit) and _is_of_signal(error):
+    if _is_of_signal(error):
         raise error
     line = error_line(error)
     return f"raised {line}" if ":" in line else f"raised {line}."

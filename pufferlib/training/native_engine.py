@@ -94,7 +94,7 @@ class NativeEngine(TorchEngine):
                 warnings.warn(
                     f"torch takes over from the native engine, which does not support {network}.",
                     UserWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
             return False
         self._know(network)

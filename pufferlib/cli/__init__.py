@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pufferlib.cli.commands import COMMANDS, usage
-from pufferlib.cli.printing import flush_output
+from pufferlib.cli.printing import flush_output, open_closed_streams
 from pufferlib.errors import PufferError, unknown_name
 
 __all__ = ["COMMANDS", "main"]
@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: success; 1: a broken env (`check`) or output that cannot be written; 2: a mistake in the
     command; 128 + n: stopped by signal n (129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM).
     """
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)

@@ -80,6 +80,11 @@ class PuffeRL(Closing):
     ) -> None:
         check_vector_env(env)
         _check_policy(policy)
+        if torch.is_inference_mode_enabled():
+            raise UsageError(
+                "a trainer must be made outside of `torch.inference_mode`: what is made there "
+                "cannot be trained. Try `torch.no_grad`."
+            )
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
         packaged = configs.load(env.name if env.is_from_make else "")
@@ -546,6 +551,8 @@ def _check_policy(policy: object) -> None:
             "`policy` must be a module to train, but got the result of `load`. Try its `policy`, "
             "or `load_checkpoint(path, weights_only=True)`, which keeps statistics too."
         )
+    if isinstance(policy, nn.Module) and any(p.is_inference() for p in policy.parameters()):
+        raise UsageError("`policy` must not be made under `torch.inference_mode` to be trained.")
     if policy is None or isinstance(policy, nn.Module):
         return
     if isinstance(policy, type):

@@ -242,7 +242,7 @@ class MinGRU(RecurrentCore):
     def _readout(self, features: Tensor, hidden: Tensor) -> Tensor:
         read: Tensor = self.read(hidden)
         if not is_plain(self.read):  # a hook may have kept it
-            return (read + self.skip(features)).relu()
+            return F.relu(read + self.skip(features))
         return read.add_(self.skip(features)).relu_()
 
 

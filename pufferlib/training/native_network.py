@@ -82,8 +82,8 @@ def describe(policy: nn.Module, spaces: PolicySpaces) -> Network | str:
         second = _read_branch(policy.critic_layers)
         if isinstance(second, str):
             return second
-        unread = {"parameters": [], "shapes": []}
-        if not _is_same(first._replace(**unread), second._replace(**unread)):
+        one, other = (each._replace(parameters=[], shapes=[]) for each in (first, second))
+        if not _is_same(one, other):
             return "a critic of other layers than the actor"
         parameters += second.parameters
         shapes += second.shapes
@@ -147,7 +147,7 @@ def _read_branch(layers: nn.Module) -> _Branch | str:
     """Read pairs of a layer and its activation, of which the first is an encoder."""
     if type(layers) is not nn.Sequential:
         return "layers other than dense ones"
-    modules = list(layers)
+    modules: list[Any] = list(layers)
     encoders, activations = modules[::2], {type(module) for module in modules[1::2]}
     if len(modules) % 2 or len(activations) != 1 or not activations <= _ACTIVATIONS.keys():
         return "layers other than dense ones"

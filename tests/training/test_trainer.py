@@ -816,3 +816,13 @@ def test_only_a_policy_with_memory_repeats_bits(recurrent: Any, learns: bool) ->
             trainer.train()
         assert (best >= 0.9) == learns
         assert learns or best < 0.4
+
+
+def test_inference_mode_is_refused_in_one_line() -> None:
+    with pufferlib.make("cartpole", 16) as env:
+        with torch.inference_mode():
+            with pytest.raises(UsageError, match=r"must be made outside of `torch.inference_mode`"):
+                PuffeRL(env, **SMALL)
+            policy = make_policy(env)
+        with pytest.raises(UsageError, match=r"`policy` must not be made under"):
+            PuffeRL(env, policy, **SMALL)

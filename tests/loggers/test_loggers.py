@@ -191,7 +191,7 @@ def test_an_exception_without_a_text_costs_one_warning_too() -> None:
         __repr__ = __str__
 
     class Mute(Recorder):
-        def log(self, metrics: Any, step: int) -> None:
+        def log(self, metrics: object, step: int) -> None:
             raise UnspeakableError
 
     logger = SafeLogger([Mute()])

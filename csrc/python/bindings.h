@@ -61,8 +61,9 @@ class Turn {
     explicit Turn(PufVec* vec) : vec_(vec) {
         if (puf_vec_take(vec)) return;
         nb::object error = nb::module_::import_("pufferlib.errors").attr("UsageError");
-        PyErr_SetString(error.ptr(), "this vector env is in use by another thread. "
-                                     "Try a vector env for each thread.");
+        PyErr_SetString(error.ptr(),
+                        "this vector env is in use by another thread. "
+                        "Try a vector env for each thread.");
         throw nb::python_error();
     }
     ~Turn() { puf_vec_give_back(vec_); }

@@ -63,7 +63,9 @@ class Vec {
 
     void close() {
         if (!vec_) return;
-        { const Turn turn(vec_); }  // raises where another thread is in a call
+        {
+            const Turn turn(vec_);
+        }  // raises where another thread is in a call
         puf_vec_destroy(vec_);
         vec_ = nullptr;
     }

@@ -71,6 +71,11 @@ PufVec* puf_vec_create(const PufEnvInfo* info, int32_t num_envs, int32_t num_thr
                        bool double_buffer, const double* params);
 void puf_vec_destroy(PufVec* vec);
 
+// The calls below are for one thread at a time. A caller that cannot know that it is the only one
+// takes the vec first, and does not call where that fails.
+bool puf_vec_take(PufVec* vec);
+void puf_vec_give_back(PufVec* vec);
+
 const PufBatch* puf_vec_batch(const PufVec* vec);
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers);
 void puf_vec_place(PufVec* vec, uint64_t first_env);  // env 0 gets the seed of env first_env

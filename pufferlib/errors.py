@@ -10,6 +10,7 @@ import difflib
 import importlib
 import os
 import reprlib
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -74,6 +75,10 @@ class NativeError(PufferError):
     """The C core failed; the message is the core's own."""
 
 
+# what the user's code raises by a fault of its own: `sys.exit` too must not end a run silently
+FAULTS: tuple[type[BaseException], ...] = (Exception, SystemExit)
+
+
 def quoted(value: object, limit: int = 60) -> str:
     """Return `value` for a message: text in backticks, anything else as its repr, cut to `limit`.
 
@@ -90,8 +95,14 @@ def quoted(value: object, limit: int = 60) -> str:
 
 
 def one_line(text: object, limit: int = 300) -> str:
-    """Return `text`, such as the message of another library, as one printable line."""
-    return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
+    """Return `text`, such as the message of another library, as one printable line.
+
+    It is empty where `text` is an object whose `__str__` raises.
+    """
+    try:
+        return _printable(" ".join(str(text)[: 10 * limit].split()), limit)
+    except Exception:  # the object is the user's
+        return ""
 
 
 def error_line(error: BaseException) -> str:
@@ -101,6 +112,28 @@ def error_line(error: BaseException) -> str:
     except Exception:  # the exception is the user's, and its `__str__` may be broken too
         message = ""
     return f"{type(error).__name__}: {message}".removesuffix(": ")
+
+
+def raised_text(error: BaseException) -> str:
+    """Describe in one line what the user's code raised, and where.
+
+    What the handler of a signal raised is raised as it is: it finds the program anywhere, in the
+    user's code too, which is not at fault.
+    """
+    if _is_of_signal(error):
+        raise error
+    line, place = error_line(error), place_of(error)
+    if place:
+        return f"raised {line} ({place})"
+    return f"raised {line}" if ":" in line else f"raised {line}."
+
+
+def _is_of_signal(error: BaseException) -> bool:
+    handlers = [getattr(signal.getsignal(n), "__code__", None) for n in signal.valid_signals()]
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in handlers:
+        trace = trace.tb_next
+    return trace is not None
 
 
 def place_of(error: BaseException) -> str:

@@ -21,6 +21,7 @@ from torch.distributions import Normal, TransformedDistribution
 
 from pufferlib.config import NETWORKS, load_choice
 from pufferlib.errors import UsageError, unknown_choice, unknown_name
+from pufferlib.policies.hooks import is_plain
 from pufferlib.policies.observations import (
     Observations,
     leaf_of,
@@ -132,6 +133,8 @@ class ActorCritic(nn.Module):
         if self.separate:
             of_actor, of_critic = features.chunk(2, 1)
             outputs, value = self.actor(of_actor), self.critic(of_critic)[:, 0]
+        elif not (_is_dense(self.actor) and _is_dense(self.critic)):
+            outputs, value = self.actor(features), self.critic(features)[:, 0]
         else:
             # one product for both heads: features are read once, and their gradients need no sum
             weight = torch.cat((self.actor.weight, self.critic.weight))
@@ -154,6 +157,11 @@ class ActorCritic(nn.Module):
 
     def forward(self, observations: Observations) -> tuple[Any, ...]:
         return self.decode(self.encode(observations))
+
+
+def _is_dense(head: nn.Module) -> bool:
+    """Return whether a head is no more than its weight and its bias."""
+    return type(head) is nn.Linear and head.bias is not None and is_plain(head)
 
 
 # --- encoders -------------------------------------------------------------------------------------
@@ -337,7 +345,7 @@ class VectorEncoder(nn.Linear):
 
     def forward(self, observations: Tensor) -> Tensor:
         numbers = observations.to(self.weight.dtype)
-        if self.scale.is_needed:
+        if self.scale.is_needed or not is_plain(self.scale):
             numbers = self.scale(numbers.reshape(-1, *self.shape))
         return super().forward(numbers.reshape(-1, self.in_features))
 

@@ -19,12 +19,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from pufferlib.errors import (
+    FAULTS,
     UnknownNameError,
     UsageError,
     nearest,
     one_line,
-    place_of,
     quoted,
+    raised_text,
     unknown_name,
 )
 from pufferlib.native import NativeCreator
@@ -214,10 +215,10 @@ def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
         loaded: Callable[..., Any] = operator.attrgetter(attribute)(module)
-    except Exception as error:  # importing a user's module may raise anything
+    except FAULTS as error:  # importing a user's module may raise anything
         raise UsageError(
             f"`entry_point` must name an importable object, but got {quoted(entry_point)}: "
-            f"{one_line(error)}{f' ({place})' if (place := place_of(error)) else ''}"
+            f"importing it {raised_text(error)}"
         ) from error
     return loaded
 
@@ -264,7 +265,7 @@ def _load_entry_points() -> None:
                 register(entry_point.name, f"{entry_point.module}:{entry_point.attr}")
             else:
                 importlib.import_module(entry_point.module)
-        except Exception as error:  # a broken package must not stop this one
+        except FAULTS as error:  # a broken package must not stop this one
             warnings.warn(
                 f"Entry point `{entry_point.value}` of group `{ENTRY_POINT_GROUP}` is skipped: "
                 f"it raised {type(error).__name__}: {one_line(error)}",

@@ -244,6 +244,13 @@ void puf_vec_wait(PufVec* vec) {
     while (vec->num_running) puf_vec_finish(vec, vec->running[0]);
 }
 
+bool puf_vec_take(PufVec* vec) {
+    return !atomic_exchange_explicit(&vec->is_taken, true, memory_order_acquire);
+}
+void puf_vec_give_back(PufVec* vec) {
+    atomic_store_explicit(&vec->is_taken, false, memory_order_release);
+}
+
 const PufBatch* puf_vec_batch(const PufVec* vec) { return &vec->batch; }
 const float* puf_vec_final_returns(const PufVec* vec) { return vec->final_returns; }
 const int32_t* puf_vec_final_lengths(const PufVec* vec) { return vec->final_lengths; }

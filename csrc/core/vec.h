@@ -2,6 +2,8 @@
 #ifndef PUF_VEC_H
 #define PUF_VEC_H
 
+#include <stdatomic.h>
+
 #include "puffer.h"
 
 typedef struct {
@@ -17,6 +19,7 @@ struct PufVec {
     Block* blocks;
     int32_t running[2], num_running;  // halves stepping in the background, oldest first
     bool double_buffer;
+    atomic_bool is_taken;
     float *returns, *final_returns;    // [slots] of the running episode; of the last finished one
     int32_t *lengths, *final_lengths;  // [slots] likewise
     float* final_metrics;              // [slots, metrics] of the last finished episode

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "puffer.h"
+
 namespace nb = nanobind;
 using namespace nb::literals;
 
@@ -50,6 +52,26 @@ class Memory {
 
  private:
     Py_buffer view_;
+};
+
+// Takes a PufVec while this object lives, or raises: another thread of Python may be in a call that
+// has released the GIL.
+class Turn {
+ public:
+    explicit Turn(PufVec* vec) : vec_(vec) {
+        if (puf_vec_take(vec)) return;
+        nb::object error = nb::module_::import_("pufferlib.errors").attr("UsageError");
+        PyErr_SetString(error.ptr(),
+                        "this vector env is in use by another thread. "
+                        "Try a vector env for each thread.");
+        throw nb::python_error();
+    }
+    ~Turn() { puf_vec_give_back(vec_); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+ private:
+    PufVec* vec_;
 };
 
 // Each adds one subject to the module `_core`.

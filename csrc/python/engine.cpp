@@ -227,6 +227,7 @@ class Engine {
         const PufState current = state_of(state, (size_t)rollout_.num_slots);
         rollout_.states = state_of(states, (size_t)rollout_.segments);
         PufVec* envs = (PufVec*)vec.data("PufVec");
+        const Turn turn(envs);
         const PufObsNorm seen = norm ? norm_of(*norm, limit) : PufObsNorm{};
         run([&] {
             return puf_engine_collect(engine_, envs, &rollout_, resets.data(), &current,

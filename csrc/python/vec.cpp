@@ -1,5 +1,4 @@
 // vec.cpp - environments by name and vectors of them, see puffer.h.
-#include "puffer.h"
 #include "python/bindings.h"
 
 using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
@@ -66,11 +65,15 @@ class Vec {
         vec_ = puf_vec_create(info_, num_envs, num_threads, double_buffer, params.data());
         if (!vec_) throw std::invalid_argument(puf_last_error());
     }
-    ~Vec() { close(); }
+    ~Vec() { puf_vec_destroy(vec_); }
     Vec(const Vec&) = delete;
     Vec& operator=(const Vec&) = delete;
 
     void close() {
+        if (!vec_) return;
+        {
+            const Turn turn(vec_);
+        }  // raises where another thread is in a call
         puf_vec_destroy(vec_);
         vec_ = nullptr;
     }
@@ -102,7 +105,8 @@ class Vec {
     void bind(SpreadArray observations, AnyArray actions, Floats rewards, Bytes terminals,
               Bytes truncations, Bytes masks, std::optional<SpreadArray> action_masks,
               AnyArray final_observations) {
-        const PufBatch* batch = puf_vec_batch(get());
+        const Turn turn(get());
+        const PufBatch* batch = puf_vec_batch(vec_);
         size_t slots = num_slots();
         expect("observations", observations.nbytes(), slots * batch->obs_bytes);
         expect("final_observations", final_observations.nbytes(), slots * batch->obs_bytes);
@@ -133,10 +137,14 @@ class Vec {
     // For other parts of the core; valid until `close`.
     nb::capsule handle() { return nb::capsule(get(), "PufVec"); }
 
-    void place(uint64_t first_env) { puf_vec_place(get(), first_env); }
+    void place(uint64_t first_env) {
+        const Turn turn(get());
+        puf_vec_place(vec_, first_env);
+    }
 
     void reset(uint64_t seed) {
         PufVec* vec = get();
+        const Turn turn(vec);
         PufCode code;
         {
             nb::gil_scoped_release release;
@@ -148,6 +156,7 @@ class Vec {
     // Steps every env with the bound action rows, or with `actions` read in place.
     void step(std::optional<ConstArray> actions) {
         PufVec* vec = get();
+        const Turn turn(vec);
         const void* rows = nullptr;
         if (actions) {
             expect("actions", actions->nbytes(),
@@ -163,9 +172,13 @@ class Vec {
     }
 
     // Steps half 0 or 1 in the background with the bound action rows; `finish` waits for it.
-    void begin(int32_t half) { check(puf_vec_begin(get(), half)); }
+    void begin(int32_t half) {
+        const Turn turn(get());
+        check(puf_vec_begin(vec_, half));
+    }
     void finish(int32_t half) {
         PufVec* vec = get();
+        const Turn turn(vec);
         nb::gil_scoped_release release;
         puf_vec_finish(vec, half);
     }
@@ -174,7 +187,8 @@ class Vec {
     // returns and lengths, least and largest return, samples, and the sum of each metric.
     nb::tuple drain() {
         PufStats stats;
-        puf_vec_drain(get(), &stats);
+        const Turn turn(get());
+        puf_vec_drain(vec_, &stats);
         nb::list metrics;
         for (int32_t i = 0; i < info_->num_metrics; i++) metrics.append(stats.metrics[i]);
         return nb::make_tuple(stats.episodes, stats.return_sum, stats.length_sum, stats.return_min,
@@ -191,11 +205,13 @@ class Vec {
 
     // Copies snapshots of envs [first, last) to or from `snapshots`, snapshot_bytes each.
     void snapshot(int32_t first, int32_t last, Bytes snapshots) {
+        const Turn turn(get());
         expect_snapshots(first, last, snapshots.nbytes());
         for (int32_t env = first; env < last; env++)
             check(puf_vec_snapshot(vec_, env, snapshots.data() + offset_of(env - first)));
     }
     void restore(int32_t first, int32_t last, ConstBytes snapshots) {
+        const Turn turn(get());
         expect_snapshots(first, last, snapshots.nbytes());
         check(puf_vec_restore_range(vec_, first, last, snapshots.data()));
     }
@@ -204,7 +220,8 @@ class Vec {
         if (rgb.ndim() != 3 || rgb.shape(2) != 3)
             throw std::invalid_argument("rgb must have shape (height, width, 3)");
         PufCanvas canvas = {rgb.data(), (int32_t)rgb.shape(1), (int32_t)rgb.shape(0)};
-        check(puf_vec_render(get(), env, &canvas));
+        const Turn turn(get());
+        check(puf_vec_render(vec_, env, &canvas));
     }
 
  private:

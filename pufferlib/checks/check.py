@@ -27,11 +27,10 @@ from pufferlib.emulation import (
     create,
     creator_of,
     name_of,
-    raised_text,
     undisturbed,
 )
 from pufferlib.env import PufferEnv
-from pufferlib.errors import UsageError, error_line
+from pufferlib.errors import FAULTS, UsageError, error_line, raised_text
 from pufferlib.native import NativeCreator, NativeEnv
 from pufferlib.spaces import action_layout, observation_layout, spell_path
 from pufferlib.vectorization.batched import SimulatorCreator
@@ -110,7 +109,7 @@ def _close(env: PufferEnv, findings: Findings) -> None:
     if findings.attempt(env.close)[1]:
         try:
             env.close()
-        except Exception as error:
+        except FAULTS as error:
             cause = error_line(error.__cause__ or error)
             what = f"must not fail when called twice, but raised {cause}."
             findings.add("warning", "close", what)
@@ -165,7 +164,7 @@ def check_picture(env: PufferEnv, findings: Findings) -> None:
         findings.add("warning", "render", what)
     try:
         picture = render()
-    except Exception as error:
+    except FAULTS as error:
         findings.add("error", "render", raised_text(error))
         return
     if isinstance(picture, list) and picture:
@@ -191,6 +190,6 @@ def check_copies(env: object, findings: Findings) -> None:
             continue  # a property of the class, not of the env
         try:
             call(env)
-        except Exception as error:
+        except FAULTS as error:
             findings.add("note", method, f"cannot be copied ({error_line(error)}): {hint}.")
             return

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pufferlib.checks.report import Findings, Level
 from pufferlib.emulation import ALL_AGENTS, AgentDicts, Emulated, Parallel, SingleAgent
 from pufferlib.env import PufferEnv
-from pufferlib.errors import EnvError, PufferError
+from pufferlib.errors import FAULTS, EnvError, PufferError
 from pufferlib.native import NativeEnv
 from pufferlib.spaces import ObservationChecks, action_layout, missing_choice
 
@@ -54,7 +54,7 @@ class StepCheck:
                 actions.write(number)
                 try:
                     result = self._step(step_env)
-                except Exception as error:
+                except FAULTS as error:
                     self._findings.add_text("error", str(env.raised("step", error)))
                     self._findings.keep_traceback(error)
                     return

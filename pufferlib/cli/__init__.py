@@ -14,7 +14,7 @@ from importlib import import_module
 
 from pufferlib.cli.commands import COMMANDS, usage
 from pufferlib.cli.messages import complain, report, warnings_in_one_line
-from pufferlib.cli.printing import flush_output
+from pufferlib.cli.printing import flush_output, open_closed_streams
 from pufferlib.cli.stopping import second_signal_ends
 from pufferlib.errors import unknown_name
 
@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     written; 2: a mistake in the command; 128 + n: stopped by signal n (129 for SIGHUP, 130 for
     Ctrl-C, 143 for SIGTERM).
     """
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     # a sweep has trials to end, which may take longer
     ending = (
@@ -37,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ending, warnings_in_one_line(words):
             code = _run(words)
     except SystemExit as done:  # argparse has printed a help text
-        code = int(done.code or 0)
+        code = done.code if isinstance(done.code, int) else int(bool(done.code))
+        if isinstance(done.code, str):
+            complain(done.code, code)
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:

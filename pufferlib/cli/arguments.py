@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -52,13 +53,28 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, words: list[str]) -> tuple[argparse.Namespace, list[Override]]:
         """Return the options of the command, and the options of a run that `words` set."""
+        for word in words:
+            if "\0" in word:
+                self.error(f"arguments must not hold NUL characters, but got {quoted(word)}")
         overrides, rest = configs.parse_overrides(words, self._with_sweep)
         options, unknown = self.parse_known_args(rest)
         if unknown:
             if not unknown[0].startswith("-"):
                 self.error(f"unexpected argument {quoted(unknown[0])}")
             raise self._unknown_option(unknown[0].partition("=")[0])
+        self._expand_home(options)
         return options, overrides
+
+    def _expand_home(self, options: argparse.Namespace) -> None:
+        """Replace the `~` of paths, which a shell leaves in `--video=~/a.gif` and in quotes."""
+        for action in self._actions:
+            given = getattr(options, action.dest, None)
+            if not re.search("FILE|FOLDER|RUN", str(action.metavar)):
+                continue
+            if isinstance(given, str):
+                setattr(options, action.dest, os.path.expanduser(given))
+            elif isinstance(given, list):
+                setattr(options, action.dest, list(map(os.path.expanduser, given)))
 
     def _unknown_option(self, word: str) -> UnknownNameError:
         """Build the error for an unknown flag, which may be a key without its section."""

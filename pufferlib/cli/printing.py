@@ -8,6 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null in place of standard streams that are closed, as by `puffer train >&-`.
+
+    Otherwise the next file that is opened would get their descriptor, and whatever is printed.
+    """
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
+            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115
+            if opened == fd:
+                os.set_inheritable(fd, True)
+
+
 def flush_output() -> None:
     """Flush stdout; if that raises OSError, this and all later output is dropped."""
     try:

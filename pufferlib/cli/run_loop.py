@@ -62,7 +62,10 @@ def train_run(
     torch.manual_seed(config.train.seed)
     policy = make_policy(vecenv, **asdict(config.policy))
     with run:
-        loggers = _make_loggers(config, run.folder) if run.is_first else {}
+        loggers = {}
+        if run.is_first:
+            _start_log(run)
+            loggers = _make_loggers(config, run.folder)
         with PuffeRL(vecenv, policy, logger=loggers.values(), **config.chosen_train()) as trainer:
             prepare(trainer)
             if run.is_first:
@@ -121,6 +124,17 @@ def _export(trainer: PuffeRL, path: str) -> None:
     except OSError as error:
         reason = error.strerror or error
         warnings.warn(f"cannot write {one_line(path)}: {reason}", RuntimeWarning, stacklevel=1)
+
+
+def _start_log(run: Run) -> None:
+    """Say that a run that has a log but no checkpoint starts over, and keep its log."""
+    kept = run.begin_log()
+    if kept is not None:
+        print(
+            f"puffer: {one_line(run.folder)} has no checkpoint, so training starts over; "
+            f"the log so far is {kept.name}",
+            file=sys.stderr,
+        )
 
 
 def _make_loggers(config: Config, folder: Path) -> dict[str, RunLogger]:

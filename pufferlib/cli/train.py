@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
     config = configs.load(env_id(options.name), overrides, options.config)
     weights: Path | None = None
     if options.source:
-        base = Path(config.train.run_dir)
+        base = runs.base_of(config)
         _, weights = runs.find_checkpoint(options.source, base, "--from")
     is_slow = not is_native(config.name)  # workers take a second to start
     if is_slow:

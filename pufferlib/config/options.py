@@ -74,8 +74,10 @@ class Rule(NamedTuple):
         if self.choices:
             word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
             return word if word in self.choices else None
-        if self.base in (bool, str):
-            return value if isinstance(value, self.base) else None
+        if self.base is str:  # no path may hold a NUL
+            return value if isinstance(value, str) and "\0" not in value else None
+        if self.base is bool:
+            return value if isinstance(value, bool) else None
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             return None
         try:
@@ -90,7 +92,12 @@ class Rule(NamedTuple):
     def _requirement(self) -> str:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        text = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[self.base]
+        text = {
+            int: "an integer",
+            float: "a number",
+            bool: "true or false",
+            str: "text without NUL",
+        }[self.base]
         if self.low is not None and self.high is not None:
             text += f" between {self.low} and {self.high}"
         elif self.low is not None:

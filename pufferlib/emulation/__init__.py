@@ -11,7 +11,7 @@ from pufferlib.emulation.agent_dicts import ALL_AGENTS, Aec, AgentDicts, Paralle
 from pufferlib.emulation.base import MASK_KEY, Emulated
 from pufferlib.emulation.creation import adapt, call_creator, create, creator_of, env_seed
 from pufferlib.emulation.in_place import InPlace
-from pufferlib.emulation.inspection import name_of, raised_text, undisturbed
+from pufferlib.emulation.inspection import name_of, undisturbed
 from pufferlib.emulation.padding import PadAgents
 from pufferlib.emulation.single_agent import Gymnasium, SingleAgent, env_loop
 
@@ -33,6 +33,5 @@ __all__ = [
     "env_loop",
     "env_seed",
     "name_of",
-    "raised_text",
     "undisturbed",
 ]

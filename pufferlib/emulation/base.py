@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pufferlib.buffers import Buffers
-from pufferlib.emulation.inspection import EnvTraits, describe, raised_text, undisturbed
+from pufferlib.emulation.inspection import EnvTraits, describe, undisturbed
 from pufferlib.env import AgentIds, PufferEnv
 from pufferlib.episodes import EpisodeStats, Info, metrics_of
-from pufferlib.errors import EnvError, PufferError
+from pufferlib.errors import FAULTS, EnvError, PufferError, raised_text
 from pufferlib.spaces import (
     Space,
     action_layout,
@@ -97,14 +97,14 @@ class Emulated(PufferEnv):
                 if self.traits.seed is not None:
                     self.traits.seed(seed)
             return self.env.reset()
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised("reset", error) from error
 
     def _call(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of the env; what it raises becomes an error that names the env."""
         try:
             return function(*arguments)
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised(method, error) from error
 
     def drain(self) -> EpisodeStats:
@@ -258,8 +258,11 @@ class Emulated(PufferEnv):
             return " Its action was nan."
         return ""
 
-    def raised(self, method: str, error: Exception) -> EnvError:
-        """Return the error for an exception raised by the env in `method`; the caller raises it."""
+    def raised(self, method: str, error: BaseException) -> EnvError:
+        """Return the error for an exception raised by the env in `method`; the caller raises it.
+
+        One of a signal that found the env there is raised as it is.
+        """
         return self.broken(method, raised_text(error))
 
     @contextmanager

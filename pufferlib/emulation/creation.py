@@ -14,10 +14,10 @@ import numpy as np
 from pufferlib.emulation.agent_dicts import Aec, AgentDicts, Parallel
 from pufferlib.emulation.base import Emulated
 from pufferlib.emulation.in_place import InPlace
-from pufferlib.emulation.inspection import class_name, describe, inspect_env, name_of, raised_text
+from pufferlib.emulation.inspection import class_name, describe, inspect_env, name_of
 from pufferlib.emulation.single_agent import Gymnasium, SingleAgent
 from pufferlib.env import PufferEnv
-from pufferlib.errors import EnvError, PufferError, UsageError
+from pufferlib.errors import FAULTS, EnvError, PufferError, UsageError, raised_text
 
 _CLASSES: dict[str, type[InPlace | AgentDicts | SingleAgent | Parallel | Aec]] = {
     "in_place": InPlace,
@@ -57,7 +57,7 @@ def call_creator(env_creator: Callable[[], Any], index: int = 0) -> Any:
         return env_creator()
     except PufferError:
         raise
-    except Exception as error:
+    except FAULTS as error:
         made_by: Any = env_creator
         while isinstance(made_by, functools.partial):
             made_by = made_by.func

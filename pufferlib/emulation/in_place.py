@@ -14,6 +14,7 @@ from pufferlib.emulation.agent_dicts import AgentDicts
 from pufferlib.emulation.base import Emulated, must, must_return
 from pufferlib.emulation.inspection import EnvTraits, num_agents_of, spaces_of
 from pufferlib.episodes import EpisodeStats, Info
+from pufferlib.errors import FAULTS
 from pufferlib.spaces import Array, MisfitError, cast
 
 _UNWRITTEN = 0x5A  # a byte that marks final observations until the env writes them
@@ -76,7 +77,7 @@ class InPlace(Emulated):
             self._final_bytes[:] = _UNWRITTEN
         try:
             result = self.env.step(self.actions)
-        except Exception as error:
+        except FAULTS as error:
             raise self.raised("step", error) from error
         if not isinstance(result, tuple) or len(result) != 5:
             wanted = "5 parts (observations, rewards, terminals, truncations, infos)"

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.env import AgentId, PufferEnv, Wrapper, defines
-from pufferlib.errors import EnvError, UsageError, error_line, imported, place_of
+from pufferlib.errors import FAULTS, EnvError, UsageError, imported
 from pufferlib.spaces import Space, brief
 
 Api: TypeAlias = Literal["in_place", "agent_dicts", "single_agent", "gymnasium", "parallel", "aec"]
@@ -166,7 +166,7 @@ def _zoo_space(traits: EnvTraits, field: str, id: AgentId) -> Space:
     call = f"{field}({id!r})"
     try:
         space = given(id) if callable(given) else getattr(traits.env, f"{field}s")[id]
-    except Exception as error:
+    except FAULTS as error:
         raise EnvError(f"{traits.name} must give `{call}`, but raised {error!r}.") from error
     return _checked_space(space, call, traits)
 
@@ -222,11 +222,3 @@ def name_of(x: object) -> str:
 def describe(value: object) -> str:
     """Return the name of a class or function, and of anything else a short repr."""
     return getattr(value, "__name__", None) or brief(value, 60)
-
-
-def raised_text(error: Exception) -> str:
-    """Describe in one line what the code of an env raised, and where."""
-    line, place = error_line(error), place_of(error)
-    if place:
-        return f"raised {line} ({place})"
-    return f"raised {line}" if ":" in line else f"raised {line}."

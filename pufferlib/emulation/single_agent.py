@@ -13,7 +13,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.emulation.base import MAX_REWARD, MIN_REWARD, Emulated, must_return
 from pufferlib.emulation.inspection import EnvTraits, spaces_of
 from pufferlib.episodes import Info
-from pufferlib.errors import EnvError
+from pufferlib.errors import FAULTS, EnvError
 
 
 class SingleAgent(Emulated):
@@ -78,7 +78,7 @@ class SingleAgent(Emulated):
             chosen = read_action()
             try:
                 result = self._step_env(chosen)
-            except Exception as error:
+            except FAULTS as error:
                 raise self.raised("step", error) from error
             return observations, rewards, terminals, truncations, finish(result)
 

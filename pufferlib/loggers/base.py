@@ -14,7 +14,7 @@ from typing import Protocol, Self, SupportsFloat, runtime_checkable
 
 from pufferlib.closing import Closing
 from pufferlib.config import Config
-from pufferlib.errors import UsageError
+from pufferlib.errors import UsageError, error_line
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ class SafeLogger:
 
 
 def _warn(logger: Logger, event: str, error: Exception) -> None:
-    reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".")
+    reason = error_line(error).removesuffix(".")
     warnings.warn(
         f"{type(logger).__name__} {event}: {reason}. The run continues.",
         RuntimeWarning,
@@ -127,6 +127,10 @@ class JsonlLogger(RunLogger):
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         entry: dict[str, float | None] = {"step": int(step)}
         entry |= {name: _json_number(metrics[name]) for name in metrics if name != "step"}
+        if not os.fstat(self._file.fileno()).st_nlink:  # the folder of the run was removed
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file.close()
+            self._file = self.path.open("ab", buffering=0)
         append(self._file, json.dumps(entry, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:

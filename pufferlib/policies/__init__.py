@@ -3,6 +3,7 @@
 __all__ = [
     "acting",
     "distributions",
+    "hooks",
     "normalisation",
     "observations",
     "recurrent",

@@ -48,6 +48,7 @@ from pufferlib.policies.distributions import (
     policy_output,
     sample,
 )
+from pufferlib.policies.hooks import hooks_of
 from pufferlib.policies.normalisation import ObservationNorm
 from pufferlib.policies.observations import (
     Observations,
@@ -260,7 +261,8 @@ def policy_sequence(
 
     A policy without state gets all steps at once. For one with state this calls `decode_actions` of
     a two-part policy, which returns no state; or `forward_sequence(obs, state, resets)` if it has
-    that, which returns what `forward` does for `[S, T]`; else `forward`, step by step.
+    that, which returns what `forward` does for `[S, T]`; else `forward`, step by step, which runs
+    the policy's own hooks too.
     """
     segments, horizon = _first_part(observations).shape[:2]
     if agent_ids is None:
@@ -278,7 +280,7 @@ def policy_sequence(
         rows = map_state(_flatten_steps, observations)
         inputs = unflatten_observations(rows, spaces.observation)
         return decode_segments(module, inputs, actions, state, resets, spaces.action)
-    if hasattr(module, "forward_sequence"):
+    if hasattr(module, "forward_sequence") and not any(hooks_of(module)):
         inputs = unflatten_observations(observations, spaces.observation)
         takes_ids = _takes_agent_ids(type(module).forward_sequence)
         named = {"agent_ids": agent_ids} if takes_ids else {}

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pufferlib.errors import UsageError, unknown_choice
+from pufferlib.policies.hooks import is_plain
 from pufferlib.policies.recurrent_ops import (
     gru_sequence,
     gru_step,
@@ -105,6 +106,14 @@ class RecurrentCore(nn.Module):
 
     hidden_size: int
 
+    def forward(
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """Take a step for features `[B, F]`, or go through a sequence for `[S, T, F]`."""
+        if features.dim() == 2:
+            return self.step(features, state)
+        return self.sequence(features, state, resets)
+
     def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Return outputs `[B, hidden_size]` for features `[B, F]`, and the next state."""
         raise NotImplementedError
@@ -136,10 +145,12 @@ class LSTM(RecurrentCore):
             self.lstm.all_weights[0][2][hidden_size : 2 * hidden_size] = 1
 
     def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        weights = self.lstm.all_weights[0]
         hidden, cell = (
             _started(part, features, self.hidden_size) for part in state or (None, None)
         )
+        if not _is_usual(self.lstm, nn.LSTM):
+            return _called(self.lstm, features, (hidden, cell))
+        weights = self.lstm.all_weights[0]
         if torch.is_grad_enabled():
             hidden, cell = torch.lstm_cell(features, (hidden, cell), *weights)
         else:
@@ -150,6 +161,8 @@ class LSTM(RecurrentCore):
     def sequence(
         self, features: Tensor, state: RecurrentState, resets: Tensor | None
     ) -> tuple[Tensor, RecurrentState]:
+        if not _is_usual(self.lstm, nn.LSTM):
+            return _step_by_step(self, features, state, resets)
         input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[0]
         hidden, cell = (
             _started(part, features, self.hidden_size) for part in state or (None, None)
@@ -170,8 +183,10 @@ class GRU(RecurrentCore):
         self.gru = _initialised(nn.GRU(input_size, hidden_size, batch_first=True))
 
     def step(self, features: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        weights = self.gru.all_weights[0]
         hidden = _started(state, features, self.hidden_size)
+        if not _is_usual(self.gru, nn.GRU):
+            return _called(self.gru, features, hidden)
+        weights = self.gru.all_weights[0]
         if torch.is_grad_enabled():
             hidden = torch.gru_cell(features, hidden, *weights)
         else:
@@ -182,6 +197,8 @@ class GRU(RecurrentCore):
     def sequence(
         self, features: Tensor, state: RecurrentState, resets: Tensor | None
     ) -> tuple[Tensor, RecurrentState]:
+        if not _is_usual(self.gru, nn.GRU):
+            return _step_by_step(self, features, state, resets)
         input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
         hidden = _started(state, features, self.hidden_size)
         projected = F.linear(features.transpose(0, 1), input_weight, input_bias)
@@ -224,6 +241,8 @@ class MinGRU(RecurrentCore):
 
     def _readout(self, features: Tensor, hidden: Tensor) -> Tensor:
         read: Tensor = self.read(hidden)
+        if not is_plain(self.read):  # a hook may have kept it
+            return F.relu(read + self.skip(features))
         return read.add_(self.skip(features)).relu_()
 
 
@@ -387,6 +406,37 @@ def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
     orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def _is_usual(layer: nn.RNNBase, kind: type[nn.RNNBase]) -> bool:
+    """Return whether the weights of a core's layer may be used without calling it."""
+    if layer.num_layers != 1 or layer.bidirectional or layer.proj_size:
+        raise UsageError(
+            f"the layer of a recurrent core must be one {kind.__name__} in one direction, without "
+            f"a projection, but got {layer}."
+        )
+    return type(layer) is kind and layer.bias and is_plain(layer)
+
+
+def _called(
+    layer: nn.RNNBase, features: Tensor, state: RecurrentState
+) -> tuple[Tensor, RecurrentState]:
+    """Call a layer, which may have hooks or computed weights, for one step."""
+    by_layer = map_state(lambda part: part.unsqueeze(0), state)
+    outputs, last = layer(features.unsqueeze(1 if layer.batch_first else 0), by_layer)
+    return outputs.flatten(0, 1), map_state(lambda part: part.squeeze(0), last)
+
+
+def _step_by_step(
+    core: RecurrentCore, features: Tensor, state: RecurrentState, resets: Tensor | None
+) -> tuple[Tensor, RecurrentState]:
+    """Go through a sequence by the core's `step`."""
+    outputs = []
+    for t, reset in enumerate(reset_columns(resets, features.shape[1])):
+        state = state if reset is None else reset_state(state, reset)
+        output, state = core.step(features[:, t], state)
+        outputs.append(output)
+    return torch.stack(outputs, 1), state
 
 
 def _started(state: RecurrentState, features: Tensor, width: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from pufferlib.errors import UsageError
 from pufferlib.policies.acting import explaining_mismatch
 from pufferlib.policies.distributions import described
+from pufferlib.policies.hooks import hooks_of
 from pufferlib.policies.observations import (
     Observations,
     policy_spaces,
@@ -40,6 +42,12 @@ class RecurrentWrapper(nn.Module):
         self.core = core
 
     def _encode(self, observations: Observations) -> Tensor:
+        if any(hooks_of(self.policy)):
+            warnings.warn(
+                f"hooks of `policy.policy` never run: its `{self._parts[0]}` and "
+                f"`{self._parts[1]}` are called. Try hooks of its layers, or of the whole policy.",
+                stacklevel=2,
+            )
         features: Tensor = getattr(self.policy, self._parts[0])(observations)
         return features
 
@@ -47,10 +55,21 @@ class RecurrentWrapper(nn.Module):
         outputs: tuple[Any, ...] = getattr(self.policy, self._parts[1])(features)
         return outputs
 
+    def _call_core(
+        self, features: Tensor, state: RecurrentState, resets: Tensor | None
+    ) -> tuple[Tensor, RecurrentState]:
+        core: Any = self.core
+        if getattr(type(core), "forward", None) is RecurrentCore.forward:  # with its hooks
+            result: tuple[Tensor, RecurrentState] = core(features, state, resets)
+            return result
+        if features.dim() == 2:
+            return self.core.step(features, state)
+        return self.core.sequence(features, state, resets)
+
     def forward(self, observations: Observations, state: RecurrentState = None) -> tuple[Any, ...]:
         features = self._encode(observations)
         with _full_precision(features) as features:
-            outputs, state = self.core.step(features, state)
+            outputs, state = self._call_core(features, state, None)
         return (*self._decode(outputs), state)
 
     def forward_sequence(
@@ -61,7 +80,7 @@ class RecurrentWrapper(nn.Module):
         rows = map_state(lambda x: x.flatten(0, 1), observations)
         features = self._encode(rows)
         with _full_precision(features.reshape(segments, horizon, -1)) as features:
-            outputs, state = self.core.sequence(features, state, resets)
+            outputs, state = self._call_core(features, state, resets)
         return (*self._decode(outputs.flatten(0, 1)), state)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from pufferlib.errors import UsageError
 from pufferlib.policies.distributions import PolicyOutput, described, join_outputs, policy_output
+from pufferlib.policies.hooks import hooks_of
 from pufferlib.policies.recurrent import RecurrentState, map_state
 from pufferlib.spaces import ActionLayout
 
@@ -149,6 +151,12 @@ def _decode(policy: Any, observations: Any, actions: Tensor, state: RecurrentSta
     A state `[B, H]` of a cell fits nn.LSTM only with the dimension of layers, and no signature says
     which form a policy takes: the first call tries both on a copy.
     """
+    if any(hooks_of(policy)):
+        warnings.warn(
+            "hooks of a two-part policy never run: its `encode_observations` and `decode_actions` "
+            "are called. Try hooks of its layers.",
+            stacklevel=2,
+        )
     if state is None:
         return policy.decode_actions(observations, actions, None)
     layered = map_state(lambda part: part.unsqueeze(0).contiguous(), state)

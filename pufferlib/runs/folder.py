@@ -2,6 +2,7 @@
 
     config.json                    all options
     metrics.jsonl                  the log, a JSON object for each iteration
+    metrics-1.jsonl                the log before a run without a checkpoint started over
     latest.safetensors             where `puffer resume` continues
     best.safetensors               the checkpoint with the highest score so far
     iteration-000200.safetensors   the newest few, `train.keep_checkpoints` of them
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import math
 import os
 import re
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -57,6 +60,7 @@ class Run(Closing):
         self.best_score: float | None = None
         self.is_first = True  # of several processes that train together, the one that writes
         self._lock: int | None = None
+        self._config: bytes | None = None  # to be written again if the folder is removed
 
     @property
     def latest(self) -> Path:
@@ -79,6 +83,8 @@ class Run(Closing):
         except OSError:  # a disk without locks
             pass
         self._lock = file
+        with contextlib.suppress(OSError, ValueError):
+            self._config = read_regular(self.folder / CONFIG, _MAX_CONFIG)
         remove_unfinished(self.folder)
         return self
 
@@ -107,6 +113,14 @@ class Run(Closing):
         if not self.is_first:
             return
         try:
+            if self._config is not None and not (self.folder / CONFIG).exists():
+                write_atomically(self.folder / CONFIG, self._config)
+                warnings.warn(
+                    f"{quoted(self.folder)} was removed, or its config: they are there again, but "
+                    "earlier checkpoints and lines of the log may be lost.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             if is_best:
                 link_atomically(path, self.folder / BEST)
                 self.best_score = score
@@ -146,13 +160,26 @@ class Run(Closing):
                 with contextlib.suppress(OSError):
                     link_atomically(path, self.folder / BEST)
 
+    def begin_log(self) -> Path | None:
+        """Keep the log of a run that starts over, having no checkpoint, under another name.
+
+        Returns its new path, None if there is none to keep.
+        """
+        log = self.folder / LOG
+        if self.candidates() or not log.is_file() or not log.stat().st_size:
+            return None
+        names = (self.folder / f"{log.stem}-{number}{log.suffix}" for number in itertools.count(1))
+        kept = next(path for path in names if not os.path.lexists(path))
+        log.rename(kept)
+        return kept
+
     # ---- Config ----------------------------------------------------------------------------------
 
     def write_config(self, config: Config) -> None:
         """Write `config` into the folder, replacing an older one."""
-        text = json.dumps(config.to_dict(), indent=2) + "\n"
+        self._config = (json.dumps(config.to_dict(), indent=2) + "\n").encode()
         try:
-            write_atomically(self.folder / CONFIG, text.encode())
+            write_atomically(self.folder / CONFIG, self._config)
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(
@@ -193,17 +220,22 @@ def of_launch(config: Config, launch: str) -> Run | None:
     """Return the run that an earlier start of the same launch created, None at the first start."""
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         return None
-    for path in Path(config.train.run_dir).glob(f"*/{LAUNCH}"):
+    for path in base_of(config).glob(f"*/{LAUNCH}"):
         with contextlib.suppress(OSError, UsageError, ValueError):
             if read_regular(path, 4096).decode() == launch:
                 return Run(path.parent, config.train.keep_checkpoints, config.train.best_metric)
     return None
 
 
+def base_of(config: Config) -> Path:
+    """Return `train.run_dir`, the folder that holds the runs; `~` is the user's home."""
+    return Path(os.path.expanduser(config.train.run_dir))
+
+
 def create(config: Config, launch: str | None = None) -> Run:
     """Create a folder for a run in `train.run_dir` and write its config."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    base = Path(config.train.run_dir)
+    base = base_of(config)
     name = _folder_name(config.name)
     try:
         for attempt in range(1000):
@@ -239,7 +271,7 @@ class Found(NamedTuple):
 
 def find(word: str, base: Path) -> Found | None:
     """Return the run that `word` names, as a folder or a checkpoint; None if there is none."""
-    path = Path(word)
+    path = Path(os.path.expanduser(word))
     if os.path.isdir(path):  # unlike Path.is_dir, it accepts a name of any length
         return Found(Run(path), None)
     if os.path.isfile(path) or path.suffix == ".safetensors":

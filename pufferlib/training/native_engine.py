@@ -94,7 +94,7 @@ class NativeEngine(TorchEngine):
                 warnings.warn(
                     f"torch takes over from the native engine, which does not support {network}.",
                     UserWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
             return False
         self._know(network)
@@ -360,7 +360,7 @@ class NativeEngine(TorchEngine):
             [None if square is None else array_of(square) for square in squares],
             array_of(num_steps),
         )
-        self._moments = state, native.DictWatch([state, *state.values()], [], "")
+        self._moments = state, native.DictWatch([state, *state.values()], [], [])
 
 
 class _StateForm:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ from pufferlib.config import TrainConfig, batch_shape, complete_options
 from pufferlib.dashboard import Dashboard, Record, make_dashboard
 from pufferlib.distributed.world import SlotGenerator, World, join_world
 from pufferlib.episodes import EpisodeWindow, joined_metrics
-from pufferlib.errors import NonFiniteError, UsageError
+from pufferlib.errors import NonFiniteError, PufferError, UsageError
 from pufferlib.loggers import Logger, SafeLogger
 from pufferlib.models import make_policy
 from pufferlib.policies.acting import prepare_policy, takes_state
@@ -86,6 +87,11 @@ class PuffeRL(Closing):
     ) -> None:
         check_vector_env(env)
         _check_policy(policy)
+        if torch.is_inference_mode_enabled():
+            raise UsageError(
+                "a trainer must be made outside of `torch.inference_mode`: what is made there "
+                "cannot be trained. Try `torch.no_grad`."
+            )
         if isinstance(settings.get("device"), torch.device):
             settings["device"] = str(settings["device"])
         packaged = configs.load(env.name if env.is_from_make else "")
@@ -159,6 +165,8 @@ class PuffeRL(Closing):
         self._logger = SafeLogger(_as_loggers(logger) if self.world.is_first else [])
         self._dashboard: Dashboard | None = None
         self._closed = False
+        self._turn = _Turn()
+        self._carry_in_use: Carry | None = None  # of an `evaluate` that has not finished
         self._env = env
         self.state = saving.TrainState(
             self.config.learning_rate,
@@ -181,14 +189,15 @@ class PuffeRL(Closing):
     @env.setter
     def env(self, env: VectorEnv) -> None:
         check_vector_env(env)
-        env = as_self_play(env, asdict(self.config), self.world, before=self._env)
-        spaces = policy_spaces(env)
-        loading.check_spaces(spaces, self.spaces, "of the env before")
-        self.shape = batch_shape(self.config, env.num_agents * self.world.size)
-        self.spaces = spaces
-        self.state.carry = self._begin_on(env)
-        self.state.episodes = EpisodeWindow(env.num_agents)
-        self.state.has_rollout = False
+        with self._turn:
+            env = as_self_play(env, asdict(self.config), self.world, before=self._env)
+            spaces = policy_spaces(env)
+            loading.check_spaces(spaces, self.spaces, "of the env before")
+            self.shape = batch_shape(self.config, env.num_agents * self.world.size)
+            self.spaces = spaces
+            self.state.carry = self._begin_on(env)
+            self.state.episodes = EpisodeWindow(env.num_agents)
+            self.state.has_rollout = False
 
     def restart_clock(self) -> None:
         """Measure steps per second from now on."""
@@ -209,16 +218,42 @@ class PuffeRL(Closing):
                 self.reward_norm.moments.load_state_dict(before.moments.state_dict())
         return self.restart_episodes()
 
-    def restart_episodes(self) -> Carry:
+    def restart_episodes(self, seed: int | None = None) -> Carry:
         """Start new episodes in all envs of this process."""
-        env = self.env
-        seed = self.config.seed if env._next_seed is None else env._next_seed
+        env = self._env
+        if seed is None:
+            seed = self.config.seed if env._next_seed is None else env._next_seed
         first_env = self.world.rank * env.num_agents // env.agents_per_env
         if first_env and not env.place(first_env):
             seed = native.env_seed(seed, self.world.rank << 32) % 2**32
         env.seed(seed)
         env.reset()
         return begin(env, self.device)
+
+    def _after_interrupt(self) -> Carry:
+        """Drop the steps of an `evaluate` that did not finish; return what the next begins with.
+
+        Episodes go on in envs that have snapshots, where the policy's recurrent state begins anew.
+        Others may be in the middle of a step, so their episodes begin again.
+        """
+        self.rollout.forget()
+        try:
+            state = self._env.snapshot()
+            if state is not None:
+                self._env.restore(state)  # ends all turns and actions that are under way
+                return begin(self._env, self.device)
+        except PufferError:  # `reset` is due
+            pass
+        if self.reward_norm is not None:
+            self.reward_norm.returns.zero_()
+        carry = self.restart_episodes(native.env_seed(self.config.seed, 2**40 + self.steps) % 2**32)
+        warnings.warn(
+            "the last `evaluate` did not finish: its steps are dropped, and all episodes begin "
+            "again.",
+            UserWarning,
+            stacklevel=4,
+        )
+        return carry
 
     # ---- The three calls of an iteration -------------------------------------------------------
 
@@ -249,14 +284,23 @@ class PuffeRL(Closing):
         """Collect one rollout; return statistics of the last episodes.
 
         The window is the last rollouts with 100 episodes together (`EpisodeWindow`). `episodes` is
-        the number that ended in this rollout.
+        the number that ended in this rollout. After an interrupt, such as Ctrl-C in a notebook,
+        the next call begins the rollout again.
         """
+        with self._turn:
+            return self._evaluate()
+
+    def _evaluate(self) -> dict[str, float]:
         self.state.has_rollout = False
+        if self.state.carry is self._carry_in_use:
+            self.state.carry = self._after_interrupt()
+        self._carry_in_use = self.state.carry
         if self.self_play is not None:
             self.self_play.note_policy(self.policy, self.iteration, self.observation_norm)
         self._collect_began = time.perf_counter()
         with no_action_check(self.env):
             self.state.carry = self.engine.collect(self.env, self.state.carry)
+        self._carry_in_use = None
         with self._profiler("store"):
             layout, agents_per_env = self.spaces.observation, self.env.agents_per_env
             self._note_fault(self.rollout.non_finite(layout, agents_per_env))
@@ -272,6 +316,10 @@ class PuffeRL(Closing):
 
     def train(self) -> dict[str, float]:
         """Update the policy on the last rollout; return the means of its losses."""
+        with self._turn:
+            return self._train()
+
+    def _train(self) -> dict[str, float]:
         if not self.state.has_rollout:
             raise UsageError("`evaluate` must be called before `train`: there is no rollout yet.")
         if self.done and self.config.anneal_lr and not self._has_warned_of_budget:
@@ -281,7 +329,7 @@ class PuffeRL(Closing):
                 "the learning rate is 0: further updates change nothing. Try a larger "
                 "`total_timesteps`, or anneal_lr=False.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         config, now = self.config, self._schedule()
         table, variance = self.engine.train(self.shape, now)
@@ -376,7 +424,7 @@ class PuffeRL(Closing):
         if not self._has_warned:
             self._has_warned = True
             message += " The updates that it affects are skipped, now and later."
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     # ---- Schedule --------------------------------------------------------------------------------
 
@@ -470,7 +518,8 @@ class PuffeRL(Closing):
         policy is restored: its weights and the statistics of `norm_obs`. A file that does not fit
         changes nothing. Nothing in the file is executed.
         """
-        return saving.load(self, path, weights_only)
+        with self._turn:
+            return saving.load(self, path, weights_only)
 
     @property
     def dashboard(self) -> Dashboard:
@@ -510,6 +559,26 @@ class PuffeRL(Closing):
         self._logger.close()
 
 
+class _Turn:
+    """Lets one thread at a time use a trainer: engines have no locks.
+
+    A thread that an interrupt has kept from giving its turn back still has it, and may go on.
+    """
+
+    def __init__(self) -> None:
+        self._owner: dict[str, int] = {}
+
+    def __enter__(self) -> None:
+        own = threading.get_ident()
+        if self._owner.setdefault("thread", own) != own:  # one step, so no thread gets in between
+            raise UsageError(
+                "this trainer is in use by another thread. Try a trainer for each thread."
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._owner.pop("thread", None)
+
+
 def _signature() -> inspect.Signature:
     """Return the signature with the options of TrainConfig, for help() and editors."""
     own = inspect.signature(PuffeRL.__init__)
@@ -532,6 +601,8 @@ def _check_policy(policy: object) -> None:
             "`policy` must be a module to train, but got the result of `load`. Try its `policy`, "
             "or `load_checkpoint(path, weights_only=True)`, which keeps statistics too."
         )
+    if isinstance(policy, nn.Module) and any(p.is_inference() for p in policy.parameters()):
+        raise UsageError("`policy` must not be made under `torch.inference_mode` to be trained.")
     if policy is None or isinstance(policy, nn.Module):
         return
     if isinstance(policy, type):

@@ -20,7 +20,7 @@ from pufferlib.buffers import Buffers
 from pufferlib.closing import Closing
 from pufferlib.env import AgentId, AgentIds, Wrapper, space_of
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Info, Infos
-from pufferlib.errors import EnvError, UsageError
+from pufferlib.errors import EnvError, UsageError, raised_text
 from pufferlib.spaces import (
     Array,
     ObservationLayout,
@@ -65,7 +65,10 @@ def _noted(reset: Callable[..., Any]) -> Callable[..., Any]:
     def noted(self: VectorEnv, *args: Any, **kwargs: Any) -> Any:
         if takes_seed and not args and kwargs.get("seed") is None:
             kwargs["seed"] = self._next_seed
-        observations = reset(self, *args, **kwargs)
+        try:
+            observations = reset(self, *args, **kwargs)
+        except SystemExit as error:
+            raise EnvError(f"{type(self).__name__}, `reset`: {raised_text(error)}") from error
         self._note_reset(observations)
         return first_observations(observations)
 
@@ -267,7 +270,10 @@ class VectorEnv(Closing):
             self._give(actions)
         else:
             self._acting = self.masks.copy() if self._within is not None else self.masks
-            result = self.step(self._as_step_takes(actions))
+            try:
+                result = self.step(self._as_step_takes(actions))
+            except SystemExit as error:
+                raise EnvError(f"{type(self).__name__}, `step`: {raised_text(error)}") from error
             if len(result) != 4:
                 raise EnvError(
                     f"`step` of {type(self).__name__} must return 4 parts (observations, rewards, "

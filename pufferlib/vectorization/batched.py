@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from pufferlib import emulation, native
 from pufferlib.buffers import Buffers, allocate, num_bytes
-from pufferlib.emulation import raised_text
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Infos, metrics_of
-from pufferlib.errors import EnvError, PufferError, UsageError
+from pufferlib.errors import FAULTS, EnvError, PufferError, UsageError, raised_text
 from pufferlib.spaces import (
     ObservationChecks,
     Space,
@@ -251,7 +250,7 @@ class Batched(BufferedVectorEnv):
             return method(*arguments)
         except PufferError:
             raise
-        except Exception as error:
+        except FAULTS as error:
             self._ready = self._is_stepping = False  # `reset` may be called
             what = f"`{method.__name__}` {raised_text(error)}"
             raise EnvError(f"{self.name or type(self._simulator).__name__}, {what}") from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
-from pufferlib.errors import EnvError, UsageError, error_line
+from pufferlib.errors import FAULTS, EnvError, UsageError, error_line
 from pufferlib.system import has_workers
 
 EnvCreator: TypeAlias = Callable[[], Any]  # makes one env, or one vector env
@@ -67,7 +67,7 @@ def unpickled(data: bytes) -> EnvCreator:
     """Return the creator in a worker."""
     try:
         creator: EnvCreator = cloudpickle.loads(data)
-    except Exception as error:
+    except FAULTS as error:
         raise EnvError(
             f"`env_creator` must be importable in a worker, but {error_line(error)}"
         ) from error

@@ -21,7 +21,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.errors import EnvError, PufferError, UsageError, WorkerError, error_line, imported
+from pufferlib.errors import (
+    FAULTS,
+    EnvError,
+    PufferError,
+    UsageError,
+    WorkerError,
+    error_line,
+    imported,
+)
 from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.failures import Failure, LostWorkerError, OnLost, failure_of, rebuilt
 from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, TurnReport
@@ -245,7 +253,7 @@ class Actor:
                 return Answer(self._service.step()[0], self._rows())
             value = self._service.call(name, *arguments)
             return Answer(value, self._rows() if name in ("reset", "restore") else None)
-        except Exception as error:
+        except FAULTS as error:
             return failure_of(error)
 
     def _create(self) -> EnvDescription:

@@ -19,7 +19,7 @@ from pufferlib.buffers import Buffers, allocate, num_bytes
 from pufferlib.emulation import Emulated, SingleAgent, adapt, call_creator
 from pufferlib.env import AgentIds, PufferEnv
 from pufferlib.episodes import EpisodeStats, EpisodeTracker, Finished, Info, metrics_of
-from pufferlib.errors import EnvError, UsageError, error_line
+from pufferlib.errors import FAULTS, EnvError, UsageError, error_line
 from pufferlib.spaces import Array, ObservationChecks, Space, action_layout, action_values
 from pufferlib.system import MemoryForecast, check_memory
 from pufferlib.vectorization.base import Batch, BufferedVectorEnv, VectorEnv
@@ -68,7 +68,8 @@ class Shard:
     """Envs `first`, `first + 1`, ... of a vector; `bind` gives them rows, then `reset` comes first.
 
     A creator may return an env of any kind that `emulation.adapt` knows, or a vector env, whose
-    envs then count one by one. `on_created` is called with the number of units made so far. Of
+    envs then count one by one. `on_created` is called with the number of units made so far, and
+    with True while the next one is made already and adapted, for which it may be reset. Of
     `total_units`, all others are made by other processes at the same time.
     """
 
@@ -77,7 +78,7 @@ class Shard:
         env_creator: EnvCreator,
         num_units: int,
         first_unit: int = 0,
-        on_created: Callable[[int], None] | None = None,
+        on_created: Callable[[int, bool], None] | None = None,
         total_units: int | None = None,
     ) -> None:
         self.envs: list[Any] = []
@@ -88,7 +89,7 @@ class Shard:
         forecast = MemoryForecast(num_units, total)
         try:
             for unit in range(first_unit, first_unit + num_units):
-                env = self._created(env_creator, unit)
+                env = self._created(env_creator, unit, on_created)
                 if description is None:
                     description = _described(env)
                     rows = description.num_bytes(total * env.num_agents)
@@ -96,7 +97,7 @@ class Shard:
                 forecast.note(len(self.envs))
                 description.check(_described(env), unit * description.envs_per_unit)
                 if on_created is not None:
-                    on_created(unit - first_unit + 1)
+                    on_created(len(self.envs), False)
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()
@@ -114,8 +115,15 @@ class Shard:
         self.agent_ids: AgentIds = None
         self.is_silent = False  # the last step surely left nothing but rows
 
-    def _created(self, env_creator: EnvCreator, unit: int) -> Any:
+    def _created(
+        self,
+        env_creator: EnvCreator,
+        unit: int,
+        on_created: Callable[[int, bool], None] | None,
+    ) -> Any:
         made = call_creator(env_creator, unit)
+        if on_created is not None and not self.envs:
+            on_created(0, True)
         if isinstance(made, VectorEnv):
             env: Any = _Nested(made, unit)
         else:
@@ -217,7 +225,7 @@ class Shard:
         """Step units from `first` on, up to one that Python must handle; None at the end."""
         try:
             stopped: tuple[int, Any] | None = self._loop.run(first, infos)
-        except Exception as error:
+        except FAULTS as error:
             raise self.envs[self.progress[0]].raised("step", error) from error
         return stopped
 

@@ -100,7 +100,7 @@ def test_a_death_in_any_call_is_named(death: str, call: str) -> None:
         assert "Fatal Python error: Segmentation fault" in rest
         assert "faulty.py" in rest  # the line of the env that crashed
         assert "about to read address 0" in error.stderr
-    if death == "sys.exit":
+    if death == "os._exit":
         assert rest == "  Its last lines on stderr:\n  the level file is gone"
 
 

@@ -183,6 +183,22 @@ def test_a_logger_that_raises_is_skipped_and_the_others_continue() -> None:
     assert working.steps == [1, 2, 3]
 
 
+def test_an_exception_without_a_text_costs_one_warning_too() -> None:
+    class UnspeakableError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+        __repr__ = __str__
+
+    class Mute(Recorder):
+        def log(self, metrics: object, step: int) -> None:
+            raise UnspeakableError
+
+    logger = SafeLogger([Mute()])
+    with pytest.warns(RuntimeWarning, match="Mute failed at step 1 .*: UnspeakableError"):
+        logger.log({}, step=1)
+
+
 def test_a_logger_that_fails_to_close_does_not_keep_others_open() -> None:
     class Stuck(Recorder):
         def close(self) -> None:

@@ -56,6 +56,7 @@ UNSUPPORTED: dict[str, Change] = {
     "hooks of the policy": lambda p: p.actor.register_forward_hook(lambda *_: None),
     "hooks of parameters": hook_gradient,
     "hooks of parameters, afterwards": hook_after_gradient,
+    "a decode that was replaced": lambda p: setattr(p, "decode", p.decode),
     "frozen parameters": lambda p: p.actor.weight.requires_grad_(False),
     "a forward that was replaced": replace_forward,
     "heads other than dense ones": replace_head,

@@ -928,3 +928,13 @@ def test_workers_share_the_time_of_a_step() -> None:
             vecenv, make_policy(vecenv), policy_spaces(vecenv), torch.device("cpu"), 256
         )
     assert cost.env == 0.5
+
+
+def test_inference_mode_is_refused_in_one_line() -> None:
+    with pufferlib.make("cartpole", 16) as env:
+        with torch.inference_mode():
+            with pytest.raises(UsageError, match=r"must be made outside of `torch.inference_mode`"):
+                PuffeRL(env, **SMALL)
+            policy = make_policy(env)
+        with pytest.raises(UsageError, match=r"`policy` must not be made under"):
+            PuffeRL(env, policy, **SMALL)

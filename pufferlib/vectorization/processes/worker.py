@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
+from pufferlib.errors import FAULTS
 from pufferlib.vectorization.creators import EnvCreator, unpickled
 from pufferlib.vectorization.failures import failure_of
 from pufferlib.vectorization.processes.channel import Channel
@@ -112,13 +113,13 @@ def _created(channel: Channel, setup: Setup, creator: EnvCreator | None) -> Shar
             assert setup.creator is not None
             creator = unpickled(setup.creator)
 
-        def report(count: int) -> None:
-            channel.send((setup.number, "created", count))
+        def report(count: int, is_adapting: bool) -> None:
+            channel.send((setup.number, "created", (count, is_adapting)))
 
-        report(0)  # the timeout counts from here
+        report(0, False)  # the timeout counts from here
         units = setup.units
         shard = Shard(creator, len(units), units.start, report, setup.total_units)
-    except Exception as error:
+    except FAULTS as error:
         channel.send((setup.number, "error", failure_of(error)))
         return None
     channel.send((setup.number, "ok", shard.description))
@@ -165,7 +166,7 @@ class _Loop:
                 report, ended = self._service.reset(seed, before), False
             else:
                 report, ended = self._service.step()
-        except Exception as error:
+        except FAULTS as error:
             flags.finish(worker, RAISED)
             self._channel.send((self._num_turns, "raised", failure_of(error)))
             return
@@ -178,7 +179,7 @@ class _Loop:
         number, call, *arguments = message
         try:
             reply = (number, "ok", self._service.call(call, *arguments))
-        except Exception as error:
+        except FAULTS as error:
             reply = (number, "error", failure_of(error))
         self._channel.send(reply)
         if call == "close":

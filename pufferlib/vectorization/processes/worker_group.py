@@ -69,7 +69,8 @@ class WorkerGroup:
         self.dead: dict[int, Death] = {}  # until they are replaced
         self.flags: Any = None  # of all workers, from their first `bind` on
         self.pids: dict[int, int] = {}  # of those that are alive
-        self._created: dict[int, int] = {}  # units, of workers that have begun to create
+        # of workers that have begun to create: units made, and if the next one is being adapted
+        self._created: dict[int, tuple[int, bool]] = {}
         self._number = 0  # of the last call
         self._owner = os.getpid()
 
@@ -211,7 +212,8 @@ class WorkerGroup:
     def _unit(self, worker: int, call: str) -> int | None:
         """Return which of its units a worker is at, None before the first."""
         if call in ("create", "bind"):
-            return self._created.get(worker) if call == "create" else None
+            made = self._created.get(worker)
+            return made[0] if made is not None and call == "create" else None
         return int(self.flags.progress(worker))
 
     def _readable(self, workers: list[int], timeout_ms: int) -> list[int]:
@@ -300,6 +302,8 @@ class WorkerGroup:
     def _place(self, worker: int, call: str, unit: int | None) -> str:
         """Return "`step` of env 5", or "`step`" where that is the only one."""
         spelled = "__init__" if call in ("create", "bind") else call
+        if call == "create" and self._created.get(worker, (0, False))[1]:
+            spelled = "reset"  # which shows if infos have action masks
         envs = self._partition.envs(worker)
         if unit is None or len(envs) == 1:
             return f"`{spelled}`"

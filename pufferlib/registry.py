@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pufferlib.errors import UnknownNameError, UsageError, nearest, one_line, quoted, unknown_name
+from pufferlib.errors import (
+    UnknownNameError,
+    UnknownParamError,
+    UsageError,
+    nearest,
+    one_line,
+    quoted,
+    unknown_name,
+)
 from pufferlib.native import NativeCreator
 from pufferlib.ocean import OCEAN_REGISTRY
 
@@ -195,7 +203,8 @@ def check_settings(spec: EnvSpec, settings: Mapping[str, Any], options: Sequence
     for name in settings:
         if name not in known:
             candidates = [*options, *known] if nearest(name, options) else known
-            raise unknown_name(f"param of `{spec.id}`", name, candidates)
+            error = unknown_name(f"param of `{spec.id}`", name, candidates)
+            raise UnknownParamError(str(error), error.suggestions, name)
 
 
 def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -53,12 +53,13 @@ CONSTRAINED = ("install", "-qq", "-c", str(ROOT / "constraints.txt"))
 
 
 class Group(NamedTuple):
-    """Families that live together: extras of pyproject.toml, and the commands of modules."""
+    """What lives together: extras of pyproject.toml, other packages, and commands of modules."""
 
     name: str
-    cases: tuple[Case, ...]
+    cases: tuple[Case, ...] = ()
     extras: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()  # modules of pufferlib.integrations with `INSTALL`
+    packages: tuple[str, ...] = ()
 
 
 GROUPS = (
@@ -107,13 +108,30 @@ GROUPS = (
         extras=("all",),
         commands=("procgen", "microrts", "neuralmmo"),
     ),
+    Group(  # of tests/clients: other projects that take our envs
+        "clients",
+        packages=(
+            "minari[create,hdf5]>=0.5",
+            "pettingzoo",
+            "sb3-contrib",
+            "skrl",
+            "tianshou>=2",
+            "torchrl",
+        ),
+    ),
+    Group("rllib", packages=("ray[rllib]",)),  # of the same: it pins Gymnasium
 )
 
 
 # ---- Virtual environments ------------------------------------------------------------------------
 
 
-def requirements(extras: Iterable[str]) -> list[str]:
+def requirements(group: Group) -> list[str]:
+    """Return what a group needs but for the commands of its modules."""
+    return list(dict.fromkeys([*needs(group.extras), *group.packages]))
+
+
+def needs(extras: Iterable[str]) -> list[str]:
     """Return what extras of this package need, those that they name in turn included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known: dict[str, list[str]] = project["optional-dependencies"]
@@ -121,13 +139,13 @@ def requirements(extras: Iterable[str]) -> list[str]:
     for extra in extras:
         for line in known.get(extra, ()):
             inner = re.fullmatch(rf"{project['name']}\[([\w,-]+)\]", line)
-            found += requirements(inner[1].split(",")) if inner else [line]
+            found += needs(inner[1].split(",")) if inner else [line]
     return list(dict.fromkeys(found))
 
 
 def install_commands(group: Group) -> list[list[str]]:
     """Return the arguments of pip that make the environment of a group."""
-    needed = requirements(group.extras)
+    needed = requirements(group)
     commands = [[*CONSTRAINED, *needed]] if needed else []
     for module in group.commands:
         text = importlib.import_module(f"pufferlib.integrations.{module}").INSTALL
@@ -156,7 +174,7 @@ def environment(group: Group) -> Path:
     if all(went_in):
         done.write_text(wanted)
     else:  # each alone: then only names fail whose package cannot be installed
-        for requirement in requirements(group.extras):
+        for requirement in requirements(group):
             pip(python, [*CONSTRAINED, requirement])
     print(f"== made after {time.perf_counter() - start:.0f} s", flush=True)
     return python
@@ -257,7 +275,7 @@ def main() -> int:
     began, outcomes = time.perf_counter(), []
     for group in GROUPS:
         chosen = [case for case in group.cases if case.name in (options.names or known)]
-        if not chosen:
+        if not chosen and (group.cases or options.names):
             continue
         python = environment(group)
         for case in chosen:

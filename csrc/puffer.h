@@ -80,7 +80,7 @@ PufCode puf_vec_step(PufVec* vec, const void* actions);          // NULL: the bo
 // The same, but envs with a set byte in `held` [envs] do not move: their rows stay, with reward and
 // flags of zero, and their actions are not read.
 PufCode puf_vec_step_except(PufVec* vec, const void* actions, const uint8_t* held);
-void puf_vec_drain(PufVec* vec, PufStats* stats);        // since the last drain, in block order
+void puf_vec_drain(PufVec* vec, PufStats* stats);  // since the last drain, in block order
 PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
 
 // A double-buffered vec steps half 0 or 1 of its envs in the background, with the bound action

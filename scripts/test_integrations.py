@@ -119,7 +119,7 @@ GROUPS = (
             "torchrl",
         ),
     ),
-    Group("rllib", packages=("ray[rllib]",)),  # of the same: it pins Gymnasium
+    Group("rllib", packages=("ray[rllib]", "supersuit")),  # of the same: it pins Gymnasium
 )
 
 

@@ -1,0 +1,105 @@
+"""RLlib: PPO on an id, on our own vector, and on envs of several agents."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pufferlib
+import pufferlib.ocean
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytest.importorskip("tree", reason="ray[rllib] is not installed")
+pytest.importorskip("supersuit", reason="SuperSuit is not installed")
+START_SECONDS = 240  # a cluster takes 5 s, but may need several attempts on a busy machine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cluster of this module, at whose address `ray.init` connects."""
+    folder = tmp_path_factory.mktemp("ray")
+    rig = Path(__file__).parents[1] / "rigs" / "ray_cluster.py"
+    with open(folder / "log", "w") as log:
+        command = [sys.executable, rig, folder, "2", str(os.getpid())]
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not (folder / "address").exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_AUTH_MODE", "disabled")
+            patch.setenv("RAY_ADDRESS", (folder / "address").read_text())
+            import ray
+
+            ray.init(log_to_driver=False, logging_level="error")
+            yield
+            ray.shutdown()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def trained(env: str, agents: bool = False, **env_runners: Any) -> dict[str, Any]:
+    """Train PPO for an iteration of 512 steps and return its results."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    config = (
+        PPOConfig()
+        .environment(env)
+        .env_runners(num_env_runners=0, **env_runners)
+        .training(train_batch_size=512, minibatch_size=128, num_epochs=1)
+    )
+    if agents:
+        config = config.multi_agent(
+            policies={"shared"}, policy_mapping_fn=lambda *_, **__: "shared"
+        )
+    algorithm = config.build_algo()
+    try:
+        return algorithm.train()
+    finally:
+        algorithm.stop()
+
+
+def test_ppo_trains_on_an_id() -> None:
+    results = trained("pufferlib.ocean:ocean/Cartpole-v0")["env_runners"]
+
+    assert results["num_env_steps_sampled"] >= 512
+    assert 10 < results["episode_return_mean"] < 60  # a random policy stands for about 20 steps
+
+
+def test_ppo_trains_on_our_own_vector() -> None:
+    options = {"num_envs_per_env_runner": 4, "gym_env_vectorize_mode": "vector_entry_point"}
+    results = trained("pufferlib.ocean:ocean/Cartpole-v0", **options)["env_runners"]
+
+    assert results["num_env_steps_sampled"] >= 512
+    assert 10 < results["episode_return_mean"] < 60
+
+
+@pytest.mark.parametrize("name", ["soccer", "battle"])
+def test_ppo_trains_the_agents_of_one_env(name: str) -> None:
+    import supersuit
+    from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv
+    from ray.tune.registry import register_env
+
+    def make(_: Any) -> Any:
+        # RLlib's networks take floats, and battle shows bytes
+        return ParallelPettingZooEnv(
+            supersuit.dtype_v0(pufferlib.to_pettingzoo(name, max_steps=100), np.float32)
+        )
+
+    register_env(name, make)
+    results = trained(name, agents=True)
+    losses = results["learners"]["shared"]
+
+    assert results["env_runners"]["num_env_steps_sampled"] >= 512
+    assert np.isfinite(float(losses["total_loss"]))

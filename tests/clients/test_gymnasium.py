@@ -25,13 +25,11 @@ def transformed(envs: VectorEnv) -> VectorEnv:
 
 
 def each_transformed(envs: VectorEnv) -> VectorEnv:
-    single = envs.single_observation_space
     return wrappers.VectorizeTransformObservation(
         envs,
         gymnasium.wrappers.TransformObservation,
-        single_observation_space=single,
         func=lambda row: 3 * row,
-        observation_space=single,
+        observation_space=envs.single_observation_space,
     )
 
 
@@ -39,7 +37,7 @@ def rescaled(envs: VectorEnv) -> VectorEnv:
     return wrappers.RescaleObservation(envs, np.float32(0), np.float32(1))
 
 
-PICTURES: dict[str, Wrap] = {
+OBSERVATIONS: dict[str, Wrap] = {
     "normalize": wrappers.NormalizeObservation,
     "transform": transformed,
     "vectorize": each_transformed,
@@ -75,7 +73,9 @@ def play_both(ours: VectorEnv, theirs: VectorEnv) -> int:
     return num_ends
 
 
-@pytest.mark.parametrize("wrap", [*PICTURES.values(), *REWARDS.values()], ids=[*PICTURES, *REWARDS])
+@pytest.mark.parametrize(
+    "wrap", [*OBSERVATIONS.values(), *REWARDS.values()], ids=[*OBSERVATIONS, *REWARDS]
+)
 def test_a_wrapper_gives_what_it_gives_over_gymnasiums_own_vector(wrap: Wrap) -> None:
     id, params = "ocean/Squared-v0", {"max_steps": 20}
     ours = gymnasium.make_vec(id, num_envs=3, autoreset_mode="next_step", **params)

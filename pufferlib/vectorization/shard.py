@@ -394,7 +394,7 @@ class _Nested:
         rows.observations[:], rows.rewards[:] = batch.observations, batch.rewards
         rows.terminals[:], rows.truncations[:] = batch.terminals, batch.truncations
         rows.masks[:] = batch.masks
-        if batch.truncations.any():
+        if (batch.terminals | batch.truncations).any():
             rows.final_observations[:] = self.vecenv.final_observations
         if rows.action_masks is not None:
             rows.action_masks[:] = self.vecenv.action_masks

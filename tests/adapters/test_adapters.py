@@ -553,6 +553,36 @@ def test_the_step_after_an_end_returns_the_reset_and_does_not_move_the_env() -> 
     assert [env.env.num_steps for env in vecenv.envs] == [4, 5]
 
 
+ENDS: dict[str, tuple[Any, Any]] = {
+    "cartpole": (
+        lambda rows: rows[:, 2] < 0,  # pushing away from it tips the pole
+        lambda rows: (abs(rows[:, 0]) > 2.4) | (abs(rows[:, 2]) > 0.209),
+    ),
+    "acrobot": (
+        lambda rows: np.where(rows[:, 4] > 0, 0, 2),  # against the swing lifts the arm
+        # -cos(a) - cos(a + b) > 1, of (cos a, sin a, cos b, sin b)
+        lambda rows: rows[:, 1] * rows[:, 3] - rows[:, 0] * rows[:, 2] - rows[:, 0] > 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_terminal_step_returns_the_observation_that_ended_the_episode(name: str) -> None:
+    """Envs with a step loop of their own in C: the pole has fallen, the arm is above the line."""
+    choose, has_ended = ENDS[name]
+    vecenv = pufferlib.make(name, num_envs=64, num_workers=1)
+    envs = pufferlib.to_gymnasium(vecenv, autoreset_mode="next_step")
+    observations, _ = envs.reset(seed=1)
+    num_ends = 0
+    for _ in range(400):
+        actions = choose(observations).astype(np.int64)
+        observations, _, terminated, _, _ = envs.step(actions)
+        assert np.array_equal(has_ended(observations), terminated)
+        num_ends += int(terminated.sum())
+    assert num_ends > 50
+    envs.close()
+
+
 @every_single_env
 def test_next_step_vectors_have_the_numbers_of_gymnasiums_own(name: str) -> None:
     limits = {"max_steps": 40} if "max_steps" in _params(name) else {}

@@ -14,6 +14,8 @@ pytest.importorskip("minari", reason="Minari is not installed")
 pytest.importorskip("jax", reason="minari[create] is not installed")
 import minari
 
+gymnasium.register_envs(pufferlib.ocean)
+
 
 @pytest.mark.slow  # JAX
 def test_a_dataset_holds_the_episodes_and_the_masks(

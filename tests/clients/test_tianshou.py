@@ -5,13 +5,22 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import pufferlib.ocean
 
 pytest.importorskip("tianshou", reason="Tianshou is not installed")
+from tianshou.algorithm import PPO
+from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.data import Collector, VectorReplayBuffer
 from tianshou.env import DummyVectorEnv
+from tianshou.trainer import OnPolicyTrainerParams
+from tianshou.utils.net.common import Net
+from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
+from torch.distributions import Categorical
 
-assert pufferlib.ocean
+gymnasium.register_envs(pufferlib.ocean)
 
 
 def test_its_vector_has_the_numbers_of_our_envs() -> None:
@@ -31,3 +40,45 @@ def test_its_vector_has_the_numbers_of_our_envs() -> None:
             if wanted[2]:
                 assert np.array_equal(envs.reset([slot])[0][0], twin.reset()[0])
     envs.close()
+
+
+@pytest.mark.slow
+def test_its_ppo_learns_to_balance_the_pole() -> None:
+    np.random.seed(1)
+    torch.manual_seed(1)
+    envs = DummyVectorEnv([lambda: gymnasium.make("ocean/Cartpole-v0")] * 8)
+    envs.seed(1)
+    env = gymnasium.make("ocean/Cartpole-v0")
+    body = Net(state_shape=env.observation_space.shape, hidden_sizes=[64])
+    policy = ProbabilisticActorPolicy(
+        actor=DiscreteActor(preprocess_net=body, action_shape=2, softmax_output=False),
+        dist_fn=lambda logits: Categorical(logits=logits),
+        action_space=env.action_space,
+        action_scaling=False,
+    )
+    algorithm = PPO(
+        policy=policy,
+        critic=DiscreteCritic(preprocess_net=body),
+        optim=AdamOptimizerFactory(lr=3e-3),
+    )
+    collector = Collector(algorithm, envs, VectorReplayBuffer(1024, 8))
+    collector.reset()
+    before = collector.collect(n_episode=16).returns.mean()
+    collector.reset()
+    algorithm.run_training(
+        OnPolicyTrainerParams(
+            training_collector=collector,
+            max_epochs=1,
+            epoch_num_steps=12_000,
+            collection_step_num_env_steps=1024,
+            batch_size=256,
+            update_step_num_repetitions=4,
+            verbose=False,
+            show_progress=False,
+        )
+    )
+    collector.reset()
+    after = collector.collect(n_episode=16).returns.mean()
+
+    assert before < 40
+    assert after > 2 * before

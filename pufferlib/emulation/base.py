@@ -148,7 +148,7 @@ class Emulated(PufferEnv):
                 reward = reward[()]
             if not isinstance(reward, _NUMBERS):
                 what = must("reward", "a number", reward)
-                if isinstance(reward, list | tuple | np.ndarray):
+                if isinstance(reward, list | tuple | np.ndarray) and len(reward) > 1:
                     what += _SCALAR_REWARDS
                 raise self.broken("step", what, slot)
             try:

@@ -556,7 +556,7 @@ def test_the_step_after_an_end_returns_the_reset_and_does_not_move_the_env() -> 
 ENDS: dict[str, tuple[Any, Any]] = {
     "cartpole": (
         lambda rows: rows[:, 2] < 0,  # pushing away from it tips the pole
-        lambda rows: (abs(rows[:, 0]) > 2.4) | (abs(rows[:, 2]) > 0.209),
+        lambda rows: (abs(rows[:, 0]) > 2.4) | (abs(rows[:, 2]) > np.float32(np.pi / 15)),
     ),
     "acrobot": (
         lambda rows: np.where(rows[:, 4] > 0, 0, 2),  # against the swing lifts the arm

@@ -99,4 +99,4 @@ def test_ppo_on_continuous_actions_learns_under_gymnasiums_wrappers() -> None:
     first, last = np.mean(returns_of[0]), np.mean(returns_of[-1])
 
     assert first < 0.5
-    assert last > 1.5
+    assert last > first + 1  # 3 seeds: 2.2 or more

@@ -85,6 +85,18 @@ def test_ppo_trains_on_our_own_vector() -> None:
     assert 10 < results["episode_return_mean"] < 60
 
 
+def test_ppo_trains_on_bytes_as_floats() -> None:
+    import gymnasium
+    from ray.tune.registry import register_env
+
+    def make(_: Any) -> Any:
+        return gymnasium.wrappers.DtypeObservation(gymnasium.make("ocean/Squared-v0"), np.float32)
+
+    register_env("squared", make)
+
+    assert np.isfinite(trained("squared")["env_runners"]["episode_return_mean"])
+
+
 @pytest.mark.parametrize("name", ["soccer", "battle"])
 def test_ppo_trains_the_agents_of_one_env(name: str) -> None:
     import supersuit

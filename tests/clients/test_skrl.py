@@ -11,13 +11,14 @@ import pufferlib
 import pufferlib.ocean
 
 pytest.importorskip("skrl", reason="skrl is not installed")
+from skrl import config
 from skrl.envs.wrappers.torch import wrap_env
 
 
 def test_a_single_env_has_its_numbers() -> None:
-    env = wrap_env(gymnasium.make("ocean/Cartpole-v0", seed=3))
-    twin = gymnasium.make("ocean/Cartpole-v0", seed=3)
-    assert np.array_equal(env.reset()[0].numpy()[0], twin.reset()[0])
+    env = wrap_env(gymnasium.make("ocean/Cartpole-v0"))
+    twin = gymnasium.make("ocean/Cartpole-v0")
+    assert np.array_equal(env.reset()[0].numpy()[0], twin.reset(seed=config.torch.key)[0])
     is_over, num_steps = False, 0
     while not is_over:
         seen, reward, terminated, truncated, _ = env.step(torch.tensor([[num_steps % 2]]))
@@ -30,11 +31,11 @@ def test_a_single_env_has_its_numbers() -> None:
 
 
 def test_a_vector_has_its_numbers() -> None:
-    vecenv = pufferlib.make("cartpole", num_envs=4, num_workers=1, seed=3)
-    twin = pufferlib.make("cartpole", num_envs=4, num_workers=1, seed=3)
+    vecenv = pufferlib.make("cartpole", num_envs=4, num_workers=1)
+    twin = pufferlib.make("cartpole", num_envs=4, num_workers=1)
     env = wrap_env(pufferlib.to_gymnasium(vecenv))
     assert env.num_envs == 4
-    assert np.array_equal(env.reset()[0].numpy(), twin.reset())
+    assert np.array_equal(env.reset()[0].numpy(), twin.reset(seed=config.torch.key))
     random, num_ends = np.random.default_rng(0), 0
     for _ in range(100):
         actions = random.integers(0, 2, 4)
@@ -53,7 +54,7 @@ def test_agents_of_an_env_act_by_name() -> None:
     observations, _ = env.reset()
     assert list(observations) == env.possible_agents
     for _ in range(10):
-        actions = {id: torch.tensor([[0]]) for id in env.possible_agents}
+        actions = {id: torch.tensor([[0, 0]]) for id in env.possible_agents}
         observations, rewards, *_ = env.step(actions)
         assert all(torch.isfinite(reward).all() for reward in rewards.values())
     env.close()

@@ -146,6 +146,7 @@ def test_a_package_of_clients_that_pip_cannot_install_is_a_failure(
     case = integrations_script.Case("x", "y")
     outcome = integrations_script.Outcome(tuple("12345678"))
     clients = integrations_script.Group("clients", packages=("good", "broken"))
+    (tmp_path / "pyproject.toml").write_text("[project]\noptional-dependencies = {}\n")
     monkeypatch.setattr(integrations_script, "ROOT", tmp_path)
     monkeypatch.setattr(
         integrations_script, "GROUPS", [integrations_script.Group("g", (case,)), clients]

@@ -90,7 +90,8 @@ def test_ppo_trains_on_bytes_as_floats() -> None:
     from ray.tune.registry import register_env
 
     def make(_: Any) -> Any:
-        return gymnasium.wrappers.DtypeObservation(gymnasium.make("ocean/Squared-v0"), np.float32)
+        env = gymnasium.wrappers.FlattenObservation(gymnasium.make("ocean/Squared-v0"))
+        return gymnasium.wrappers.DtypeObservation(env, np.float32)
 
     register_env("squared", make)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import pufferlib.ocean
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("tree", reason="ray[rllib] is not installed")
 pytest.importorskip("supersuit", reason="SuperSuit is not installed")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
 START_SECONDS = 240  # a cluster takes 5 s, but may need several attempts on a busy machine
 
 
@@ -100,17 +102,15 @@ def test_ppo_trains_on_bytes_as_floats() -> None:
 
 @pytest.mark.parametrize("name", ["soccer", "battle"])
 def test_ppo_trains_the_agents_of_one_env(name: str) -> None:
-    import supersuit
+    """Battle shows bytes, and is made as the guide says."""
     from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv
     from ray.tune.registry import register_env
 
-    def make(_: Any) -> Any:
-        # RLlib's networks take floats, and battle shows bytes
-        return ParallelPettingZooEnv(
-            supersuit.dtype_v0(pufferlib.to_pettingzoo(name, max_steps=100), np.float32)
-        )
-
-    register_env(name, make)
+    if name == "battle":
+        blocks = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+        exec(next(block for block in blocks if "supersuit" in block), {})
+    else:
+        register_env(name, lambda _: ParallelPettingZooEnv(pufferlib.to_pettingzoo(name)))
     results = trained(name, agents=True)
     losses = results["learners"]["shared"]
 

@@ -23,6 +23,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
 SMALL: dict[str, Any] = {"n_steps": 64, "batch_size": 64, "n_epochs": 1, "device": "cpu"}
 
 
+def guide(text: str) -> str:
+    """Return the example of the guide that has `text`."""
+    blocks = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if text in block]
+    return block
+
+
 def make_vec(name: str, num_envs: int = 4, **params: Any) -> Any:
     return pufferlib.to_sb3(pufferlib.make(name, num_envs=num_envs, num_workers=1, **params))
 
@@ -89,11 +96,14 @@ def test_the_replay_buffer_keeps_the_last_observations() -> None:
     assert np.array_equal(buffer.timeouts[:49].astype(bool), ends)
 
 
+def test_the_guides_example_of_masks_runs() -> None:
+    exec(re.sub(r"total_timesteps=[\d_]+", "total_timesteps=64", guide("MaskablePPO(")), {})
+
+
 @pytest.mark.slow
 def test_the_guides_buffer_trains_on_rows_of_present_agents_alone() -> None:
-    blocks = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    (block,) = [block for block in blocks if "class PresentRows" in block]
     names: dict[str, Any] = {}
+    block = guide("class PresentRows")
     exec(re.sub(r"total_timesteps=[\d_]+", "total_timesteps=4096", block), names)
     buffer = names["model"].rollout_buffer
     kept = sum(len(rows.observations) for rows in buffer.get(100))

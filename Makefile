@@ -37,9 +37,11 @@ test: build/venv/.installed extras native  ## C tests under sanitizers, then the
 test-slow: build/venv/.installed extras  ## Python tests that take long: torchrun, sweeps, learning, other packages' envs
 	$(PYTEST) -m slow ../tests
 
-test-integrations: build extras  ## every family of third-party envs, with its packages
+test-integrations: build extras  ## third-party envs, and clients of ours, with their packages
 	$(BIN)/python scripts/test_integrations.py
 	.integrations/all/bin/python -m pytest -p no:cacheprovider tests/integrations
+	.integrations/clients/bin/python -m pytest -p no:cacheprovider --ignore tests/clients/test_rllib.py tests/clients
+	.integrations/rllib/bin/python -m pytest -p no:cacheprovider tests/clients/test_rllib.py
 
 check: build extras  ## format, lint, types and layers, without changing a file
 	$(BIN)/ruff format --check .

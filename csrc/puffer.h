@@ -80,8 +80,12 @@ const PufBatch* puf_vec_batch(const PufVec* vec);
 PufCode puf_vec_bind(PufVec* vec, const PufBuffers* buffers);
 void puf_vec_place(PufVec* vec, uint64_t first_env);  // env 0 gets the seed of env first_env
 PufCode puf_vec_reset(PufVec* vec, uint64_t seed);
-PufCode puf_vec_step(PufVec* vec, const void* actions);  // NULL: the bound action rows
-void puf_vec_drain(PufVec* vec, PufStats* stats);        // since the last drain, in block order
+PufCode puf_vec_reset_each(PufVec* vec, const uint64_t* seeds);  // [envs] as env 0 gets its seed
+PufCode puf_vec_step(PufVec* vec, const void* actions);          // NULL: the bound action rows
+// The same, but envs with a set byte in `held` [envs] do not move: their rows stay, with reward and
+// flags of zero, and their actions are not read.
+PufCode puf_vec_step_except(PufVec* vec, const void* actions, const uint8_t* held);
+void puf_vec_drain(PufVec* vec, PufStats* stats);  // since the last drain, in block order
 PufCode puf_vec_render(PufVec* vec, int32_t env, PufCanvas* canvas);
 
 // A double-buffered vec steps half 0 or 1 of its envs in the background, with the bound action

@@ -36,6 +36,14 @@ class UnknownNameError(UsageError):
         self.suggestions = tuple(suggestions)
 
 
+class UnknownParamError(UnknownNameError, TypeError):
+    """An env does not take the keyword `param`; code for any env expects a TypeError then."""
+
+    def __init__(self, message: str, suggestions: Sequence[str] = (), param: str = "") -> None:
+        super().__init__(message, suggestions)
+        self.param = param
+
+
 class WorkerError(PufferError, RuntimeError):
     """A worker of a vector env died or hangs; the message names it, its envs and the cause.
 

@@ -170,17 +170,23 @@ class NativeVec:
         """Seed env i as env `first_env + i` in future resets, as a part of a larger vector."""
         self._vec.place(first_env)
 
-    def reset(self, seed: int) -> None:
-        """Seed env i from (seed, i), start new episodes and clear the statistics."""
-        self._vec.reset(seed)
+    def reset(self, seed: int, seeds: NDArray[np.uint64] | None = None) -> None:
+        """Seed env i from (seed, i), start new episodes and clear the statistics.
+
+        With `seeds`, env i gets `seeds[i]` as env 0 gets `seed`.
+        """
+        self._vec.reset(seed, seeds)
         self._started = time.perf_counter()
         self._stepped = [self._started] * 2
         self._ready = True
 
-    def step(self, actions: Array | None = None) -> None:
-        """Step all envs with `actions` (read in place, not kept), or with the bound actions."""
+    def step(self, actions: Array | None = None, held: NDArray[np.bool_] | None = None) -> None:
+        """Step all envs with `actions` (read in place, not kept), or with the bound actions.
+
+        Those whose flag in `held` is set do not move: see `VectorEnv.hold`.
+        """
         self._check_ready("step")
-        self._vec.step(actions)
+        self._vec.step(actions, _as_bytes(held))
         self._stepped = [time.perf_counter()] * 2
 
     def begin(self, half: int) -> None:

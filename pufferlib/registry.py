@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from pufferlib.errors import (
     FAULTS,
     UnknownNameError,
+    UnknownParamError,
     UsageError,
     nearest,
     one_line,
@@ -204,7 +205,8 @@ def check_settings(spec: EnvSpec, settings: Mapping[str, Any], options: Sequence
     for name in settings:
         if name not in known:
             candidates = [*options, *known] if nearest(name, options) else known
-            raise unknown_name(f"param of `{spec.id}`", name, candidates)
+            error = unknown_name(f"param of `{spec.id}`", name, candidates)
+            raise UnknownParamError(str(error), error.suggestions, name)
 
 
 def _loaded(entry_point: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -6,11 +6,11 @@
     python scripts/test_integrations.py --resume     all names that have not passed yet
 
 Packages go into virtual environments under .integrations/, one for each group of families that pip
-can install together; they borrow what the running Python has and are made once. Each name runs in
-a process of its own (scripts/try_integration.py): made, reset, stepped 1000 times or for some
-seconds, `check_env`, trained for three iterations, closed; then processes, threads, shared memory
-and files must be gone. The exit code is 1 if one of them fails. A name that needs what no registry
-has is skipped where it answers in one line what is missing.
+can install together, and those that tests/clients needs; they borrow what the running Python has
+and are made once. Each name runs in a process of its own (scripts/try_integration.py): made, reset,
+stepped 1000 times or for some seconds, `check_env`, trained for three iterations, closed; then
+processes, threads, shared memory and files must be gone. The exit code is 1 if one of them fails. A
+name that needs what no registry has is skipped where it answers in one line what is missing.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ CONSTRAINED = ("install", "-qq", "-c", str(ROOT / "constraints.txt"))
 
 
 class Group(NamedTuple):
-    """Families that live together: extras of pyproject.toml, and the commands of modules."""
+    """What lives together: extras of pyproject.toml, other packages, and commands of modules."""
 
     name: str
-    cases: tuple[Case, ...]
+    cases: tuple[Case, ...] = ()
     extras: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()  # modules of pufferlib.integrations with `INSTALL`
+    packages: tuple[str, ...] = ()
 
 
 GROUPS = (
@@ -107,6 +108,18 @@ GROUPS = (
         extras=("all",),
         commands=("procgen", "microrts", "neuralmmo"),
     ),
+    Group(  # of tests/clients: other projects that take our envs
+        "clients",
+        packages=(
+            "minari[create,hdf5]>=0.5",
+            "pettingzoo",
+            "sb3-contrib",
+            "skrl",
+            "tianshou>=2",
+            "torchrl",
+        ),
+    ),
+    Group("rllib", packages=("ray[rllib]", "supersuit")),  # of the same: it pins Gymnasium
 )
 
 
@@ -127,7 +140,7 @@ def requirements(extras: Iterable[str]) -> list[str]:
 
 def install_commands(group: Group) -> list[list[str]]:
     """Return the arguments of pip that make the environment of a group."""
-    needed = requirements(group.extras)
+    needed = [*requirements(group.extras), *group.packages]
     commands = [[*CONSTRAINED, *needed]] if needed else []
     for module in group.commands:
         text = importlib.import_module(f"pufferlib.integrations.{module}").INSTALL
@@ -156,7 +169,7 @@ def environment(group: Group) -> Path:
     if all(went_in):
         done.write_text(wanted)
     else:  # each alone: then only names fail whose package cannot be installed
-        for requirement in requirements(group.extras):
+        for requirement in [*requirements(group.extras), *group.packages]:
             pip(python, [*CONSTRAINED, requirement])
     print(f"== made after {time.perf_counter() - start:.0f} s", flush=True)
     return python
@@ -254,12 +267,14 @@ def main() -> int:
     known = [case.name for group in GROUPS for case in group.cases]
     if unknown := set(options.names) - set(known):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
-    began, outcomes = time.perf_counter(), []
+    began, outcomes, incomplete = time.perf_counter(), [], []
     for group in GROUPS:
         chosen = [case for case in group.cases if case.name in (options.names or known)]
-        if not chosen:
+        if not chosen and (group.cases or options.names):
             continue
         python = environment(group)
+        if not group.cases and not (python.parents[1] / ".installed").exists():
+            incomplete.append(group.name)  # tests of clients skip those that are not installed
         for case in chosen:
             file = kept(case)
             if options.resume and file.exists():
@@ -282,7 +297,9 @@ def main() -> int:
     passed = len(outcomes) - failed - skipped
     seconds = time.perf_counter() - began
     print(f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.0f} s")
-    return 1 if failed else 0
+    for name in incomplete:
+        print(f"FAILED to install all packages of .integrations/{name}")
+    return 1 if failed or incomplete else 0
 
 
 if __name__ == "__main__":

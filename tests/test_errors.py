@@ -17,6 +17,8 @@ ENVS = ["breakout", "cartpole", "connect4", "pong", "snake", "squared"]
     [
         (errors.UsageError, ValueError),
         (errors.UnknownNameError, ValueError),
+        (errors.UnknownParamError, ValueError),
+        (errors.UnknownParamError, TypeError),
         (errors.MissingExtraError, ImportError),
         (errors.EnvError, Exception),
         (errors.CheckpointError, Exception),
@@ -90,6 +92,8 @@ def test_errors_survive_pickling() -> None:
 
     assert error.suggestions == ("breakout",)
     assert "braekout" in str(error)
+    error = pickle.loads(pickle.dumps(errors.UnknownParamError("no", ["gap"], "gpa")))
+    assert (str(error), error.suggestions, error.param) == ("no", ("gap",), "gpa")
 
 
 # ---- Foreign text --------------------------------------------------------------------------------

@@ -383,6 +383,17 @@ static void block_range(const PufVec* vec, int32_t block, int32_t* first, int32_
     if (*last > end) *last = end;
 }
 
+// Steps envs [first, last) that are not held. The rows of held ones stay, but for the zeros that
+// every step begins with; no step of theirs is counted.
+static void step_others(PufVec* vec, int32_t first, int32_t last) {
+    const int32_t agents = vec->batch.agents_per_env;
+    for (int32_t env = first; env < last; env++) {
+        if (!vec->held[env]) vec->info->step_range(&vec->batch, env, env + 1);
+        for (int32_t slot = env * agents; vec->held[env] && slot < (env + 1) * agents; slot++)
+            vec->lengths[slot] -= vec->batch.masks[slot];
+    }
+}
+
 void puf_vec_step_blocks(PufVec* vec, int32_t first_block, int32_t last_block) {
     PufBatch* batch = &vec->batch;
     int32_t first, last, unused;
@@ -394,7 +405,10 @@ void puf_vec_step_blocks(PufVec* vec, int32_t first_block, int32_t last_block) {
     memset(batch->terminals + first_slot, 0, (size_t)count);
     memset(batch->truncations + first_slot, 0, (size_t)count);
     add_steps(count, batch->masks + first_slot, vec->lengths + first_slot);  // present agents
-    vec->info->step_range(batch, first, last);
+    if (vec->held)
+        step_others(vec, first, last);
+    else
+        vec->info->step_range(batch, first, last);
     add_rewards(count, batch->rewards + first_slot, vec->returns + first_slot);
     if (!any_set(count, batch->terminals + first_slot, batch->truncations + first_slot)) return;
     for (int32_t block = first_block, from, to; block < last_block; block++) {
@@ -427,7 +441,9 @@ static void reset_job(void* context, int32_t block) {
     for (int32_t i = first; i < last; i++) {
         uint8_t* env = puf_vec_env(vec, i);
         PufSlots* slots = (PufSlots*)(void*)env;
-        slots->rng.state = puf_mix64(puf_env_seed(vec->seed, vec->first_env + (uint64_t)i) + 1);
+        uint64_t seed = vec->seeds ? puf_env_seed(vec->seeds[i], 0)
+                                   : puf_env_seed(vec->seed, vec->first_env + (uint64_t)i);
+        slots->rng.state = puf_mix64(seed + 1);
         start_episode(batch, slots);
         vec->info->reset_one(env);
     }
@@ -435,13 +451,12 @@ static void reset_job(void* context, int32_t block) {
 
 void puf_vec_place(PufVec* vec, uint64_t first_env) { vec->first_env = first_env; }
 
-PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
+static PufCode reset(PufVec* vec) {
     PufBatch* batch = &vec->batch;
     if (!batch->observations)
         return puf_fail(PUF_BAD_ARGUMENT, "buffers must be bound before `reset`");
     puf_vec_wait(vec);
     size_t num_slots = (size_t)batch->num_envs * (size_t)batch->agents_per_env;
-    vec->seed = seed;
     memset(batch->rewards, 0, num_slots * sizeof(float));
     memset(batch->terminals, 0, num_slots);
     memset(batch->truncations, 0, num_slots);
@@ -452,6 +467,18 @@ PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
     return PUF_OK;
 }
 
+PufCode puf_vec_reset(PufVec* vec, uint64_t seed) {
+    vec->seed = seed;
+    return reset(vec);
+}
+
+PufCode puf_vec_reset_each(PufVec* vec, const uint64_t* seeds) {
+    vec->seeds = seeds;
+    PufCode code = reset(vec);
+    vec->seeds = NULL;
+    return code;
+}
+
 PufCode puf_vec_step(PufVec* vec, const void* actions) {
     if (!vec->batch.observations)
         return puf_fail(PUF_BAD_ARGUMENT, "buffers must be bound before `step`");
@@ -460,6 +487,14 @@ PufCode puf_vec_step(PufVec* vec, const void* actions) {
     puf_pool_run(vec->pool, vec->num_blocks, step_job, vec);
     vec->batch.actions = vec->bound_actions;  // `begin` reads these
     return PUF_OK;
+}
+
+PufCode puf_vec_step_except(PufVec* vec, const void* actions, const uint8_t* held) {
+    puf_vec_wait(vec);
+    vec->held = held;
+    PufCode code = puf_vec_step(vec, actions);
+    vec->held = NULL;
+    return code;
 }
 
 PufCode puf_vec_begin(PufVec* vec, int32_t half) {

@@ -24,8 +24,10 @@ struct PufVec {
     int32_t *lengths, *final_lengths;  // [slots] likewise
     float* final_metrics;              // [slots, metrics] of the last finished episode
     int32_t* bound_actions;
+    const uint8_t* held;       // [envs] those that the next step leaves alone; NULL: none
     uint8_t* candidate;        // one env: a snapshot is copied here and checked before a restore
     uint64_t seed, first_env;  // first_env: index of env 0 in a larger vector, for its seeds
+    const uint64_t* seeds;     // [envs] during `reset_each`, else NULL
 };
 
 // Waits for both halves; every call that touches envs does so first.

@@ -142,19 +142,23 @@ class Vec {
         puf_vec_place(vec_, first_env);
     }
 
-    void reset(uint64_t seed) {
+    // Seeds env i from (seed, i), or with seeds[i] where they are given.
+    void reset(uint64_t seed, std::optional<ConstArray> seeds) {
         PufVec* vec = get();
         const Turn turn(vec);
+        if (seeds) expect("seeds", seeds->nbytes(), num_envs() * sizeof(uint64_t));
         PufCode code;
         {
             nb::gil_scoped_release release;
-            code = puf_vec_reset(vec, seed);
+            code = seeds ? puf_vec_reset_each(vec, (const uint64_t*)seeds->data())
+                         : puf_vec_reset(vec, seed);
         }
         check(code);
     }
 
-    // Steps every env with the bound action rows, or with `actions` read in place.
-    void step(std::optional<ConstArray> actions) {
+    // Steps every env that is not in `held` with the bound action rows, or with `actions` read in
+    // place.
+    void step(std::optional<ConstArray> actions, std::optional<ConstBytes> held) {
         PufVec* vec = get();
         const Turn turn(vec);
         const void* rows = nullptr;
@@ -163,10 +167,11 @@ class Vec {
                    num_slots() * 4 * (size_t)puf_vec_batch(vec)->action_words);
             rows = actions->data();
         }
+        if (held) expect("held", held->nbytes(), num_envs());
         PufCode code;
         {
             nb::gil_scoped_release release;
-            code = puf_vec_step(vec, rows);
+            code = held ? puf_vec_step_except(vec, rows, held->data()) : puf_vec_step(vec, rows);
         }
         check(code);
     }
@@ -233,6 +238,7 @@ class Vec {
         const PufBatch* batch = puf_vec_batch(get());
         return (size_t)batch->num_envs * (size_t)batch->agents_per_env;
     }
+    size_t num_envs() { return (size_t)puf_vec_batch(get())->num_envs; }
     size_t offset_of(int32_t index) { return (size_t)index * puf_vec_snapshot_bytes(vec_); }
     static void expect(const char* name, size_t got, size_t want) {
         if (got != want)
@@ -280,8 +286,8 @@ void bind_vec(nb::module_& module) {
         .def("bind", &Vec::bind, "observations"_a, "actions"_a, "rewards"_a, "terminals"_a,
              "truncations"_a, "masks"_a, "action_masks"_a.none(), "final_observations"_a)
         .def("place", &Vec::place, "first_env"_a)
-        .def("reset", &Vec::reset, "seed"_a)
-        .def("step", &Vec::step, "actions"_a = nb::none())
+        .def("reset", &Vec::reset, "seed"_a, "seeds"_a = nb::none())
+        .def("step", &Vec::step, "actions"_a = nb::none(), "held"_a = nb::none())
         .def("begin", &Vec::begin, "half"_a)
         .def("finish", &Vec::finish, "half"_a)
         .def("drain", &Vec::drain)

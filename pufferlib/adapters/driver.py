@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,10 @@ from pufferlib.spaces import (
 )
 from pufferlib.vectorization import Batch, VectorEnv, check_vector_env, emulate, make
 
+Seeds: TypeAlias = int | Sequence[int | None] | None
+
 RENDER_MODE = "rgb_array"
+PRESENCE_KEY = "agent_mask"  # of infos: the agent of the slot is present
 FRAMES_PER_SECOND = 30  # at which pictures are played back
 
 
@@ -32,6 +36,12 @@ class VectorDriver:
 
     def __init__(self, vecenv: Any) -> None:
         check_vector_env(vecenv, "vecenv")
+        if getattr(vecenv, "mode", "sync") != "sync" or vecenv.batch_slots != vecenv.num_agents:
+            raise UsageError(
+                "`vecenv` must return all of its slots in every step, but is "
+                f"{'asynchronous' if vecenv.batches == 1 else 'double-buffered'}. "
+                "Try mode='sync' and double_buffer=False."
+            )
         self.vecenv: VectorEnv = vecenv
         self.num_slots = vecenv.num_agents
         self.observation_space: Space = vecenv.observation_space
@@ -40,9 +50,18 @@ class VectorDriver:
         self.action_layout = action_layout(self.action_space)
         self._random: np.random.Generator | None = None
 
-    def reset(self, seed: int | None) -> Batch:
-        """Start new episodes everywhere and return their first batch."""
-        if seed is None and self._random is not None:
+    def reset(self, seed: Seeds) -> Batch:
+        """Start new episodes everywhere and return their first batch.
+
+        A list of seeds has one for each env; where it has None, the env gets one as without a seed.
+        """
+        if isinstance(seed, Sequence | np.ndarray):
+            random = self._random or np.random.default_rng()
+            seeds = [int(random.integers(2**31)) if each is None else each for each in seed]
+            self.vecenv.seed_each(seeds)
+            self.vecenv.reset()
+            self._random = np.random.default_rng([int(each) for each in seeds])
+        elif seed is None and self._random is not None:
             self.vecenv.reset(seed=int(self._random.integers(2**31)))
         else:
             self.vecenv.reset(seed=seed)
@@ -66,11 +85,6 @@ class VectorDriver:
     def recv(self) -> Batch:
         """Return the next batch: all slots in order, and an info for each."""
         batch = self.vecenv.recv()
-        if not isinstance(batch.slots, slice) or batch.slots != slice(0, self.num_slots):
-            raise UsageError(
-                "`vecenv` must return all of its slots in every step, but returned "
-                f"{len(batch.rewards)} of {self.num_slots}. Try mode='sync'."
-            )
         infos = list(batch.infos or ())
         infos += [{}] * (self.num_slots - len(infos))
         return batch._replace(infos=infos)

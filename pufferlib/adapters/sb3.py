@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pufferlib.adapters.driver import RENDER_MODE, VectorDriver
+from pufferlib.adapters.driver import PRESENCE_KEY, RENDER_MODE, VectorDriver
 from pufferlib.emulation import Emulated
 from pufferlib.episodes import Info
 from pufferlib.errors import UsageError, imported
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def to_sb3(vecenv: Any) -> VecEnv:
-    """Return `vecenv` as a VecEnv of Stable-Baselines3; every agent counts as one env."""
+    """Return `vecenv` as a VecEnv of Stable-Baselines3; every agent counts as one env.
+
+    Where envs have several agents, `get_attr("agent_mask")` says of each slot whether its agent is
+    present, and each info has this as `agent_mask`. Rows of absent agents hold no data.
+    """
     made: VecEnv = _sb3_class()(vecenv)
     return made
 
@@ -38,6 +42,7 @@ class _Sb3Methods:
     def __init__(self, vecenv: Any) -> None:
         self._driver = VectorDriver(vecenv)
         self.vecenv = self._driver.vecenv
+        self._has_agents = self.vecenv.agents_per_env > 1
         driver = self._driver
         super().__init__(  # type: ignore[call-arg]
             driver.num_slots, driver.observation_space, driver.action_space
@@ -48,7 +53,7 @@ class _Sb3Methods:
         batch = self._driver.reset(self._seeds[0])
         self._reset_seeds()  # type: ignore[attr-defined]
         self._reset_options()  # type: ignore[attr-defined]
-        self.reset_infos = [{} for _ in range(self.num_envs)]
+        self.reset_infos = [self._presence(slot) for slot in range(self.num_envs)]
         return self._driver.observation(batch.observations)
 
     def step_async(self, actions: Any) -> None:
@@ -59,13 +64,17 @@ class _Sb3Methods:
         """Return observations, rewards, dones and infos of the step in progress."""
         batch = self._driver.recv()
         dones = batch.terminals | batch.truncations
-        infos = [dict(info) for info in batch.infos]
+        infos = [{**info, **self._presence(slot)} for slot, info in enumerate(batch.infos)]
         finals = self.vecenv.final_observations
         for slot in np.flatnonzero(dones):
             infos[slot]["terminal_observation"] = self._driver.observation(finals[slot, ...])
             infos[slot]["TimeLimit.truncated"] = not batch.terminals[slot]
         observations = self._driver.observation(batch.observations)
         return observations, batch.rewards.copy(), dones, infos
+
+    def _presence(self, slot: int) -> Info:
+        """Return whether the agent of a slot is present, where that can differ."""
+        return {PRESENCE_KEY: bool(self.vecenv.masks[slot])} if self._has_agents else {}
 
     def close(self) -> None:
         self.vecenv.close()
@@ -78,7 +87,11 @@ class _Sb3Methods:
         """Return an attribute of the env of each slot, or of the vector env where that has it."""
         if attr_name == "render_mode":
             return [RENDER_MODE for _ in self._slots(indices)]
-        if attr_name == "action_masks" and self.vecenv.action_masks is not None:
+        if attr_name == PRESENCE_KEY:
+            return [bool(self.vecenv.masks[slot]) for slot in self._slots(indices)]
+        if attr_name == "action_masks":  # sb3-contrib asks whether it is there
+            if self.vecenv.action_masks is None:
+                raise AttributeError(f"`{self.vecenv.name}` has no action masks")
             return [self.vecenv.action_masks[slot].copy() for slot in self._slots(indices)]
         return [
             getattr(env if hasattr(env, attr_name) else self.vecenv, attr_name)
@@ -101,7 +114,7 @@ class _Sb3Methods:
     ) -> list[Any]:
         """Call a method of the env of each slot; `action_masks` gives the masks of all envs."""
         found = self.get_attr(method_name, indices)
-        if method_name == "action_masks" and self.vecenv.action_masks is not None:
+        if method_name in ("action_masks", PRESENCE_KEY):
             return found
         return [method(*method_args, **method_kwargs) for method in found]
 

@@ -33,6 +33,10 @@ MAX_REWARD = float(np.finfo(np.float32).max)  # larger ones would be inf in a ro
 MIN_REWARD = -MAX_REWARD
 
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+_SCALAR_REWARDS = (
+    " One for each agent: make it a ParallelEnv of PettingZoo. One for each objective: make one "
+    "number of them, as LinearReward of mo-gymnasium does."
+)
 
 
 class Emulated(PufferEnv):
@@ -144,7 +148,10 @@ class Emulated(PufferEnv):
             if isinstance(reward, np.ndarray) and reward.shape == ():
                 reward = reward[()]
             if not isinstance(reward, _NUMBERS):
-                raise self.broken("step", must("reward", "a number", reward), slot)
+                what = must("reward", "a number", reward)
+                if isinstance(reward, list | tuple | np.ndarray) and len(reward) > 1:
+                    what += _SCALAR_REWARDS
+                raise self.broken("step", what, slot)
             try:
                 reward = float(reward)
             except OverflowError:  # an int beyond all floats

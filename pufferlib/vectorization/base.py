@@ -109,6 +109,8 @@ class VectorEnv(Closing):
     reduced: str = ""  # one line about a default number of envs that was too many
     batches: int = 1  # parts of the slots; `recv` hands over one of them
     surplus_envs: int = 0  # further envs that step in the background
+    can_hold: bool = False  # `hold` works: envs can be stepped without the others
+    metric_names: tuple[str, ...] = ()  # of C envs: what their episodes report
     agent_ids: AgentIds = None  # in slot order, where envs use dicts per agent
     agent_cycle: int = 0  # slot n is agent n % agent_cycle of its env; 0: `agents_per_env`
     envs: Sequence[Any] = ()  # where they are in this process
@@ -256,12 +258,30 @@ class VectorEnv(Closing):
         """Use `seed` for the next `reset`."""
         self._next_seed = _checked_seed(seed)
 
+    def seed_each(self, seeds: Sequence[int]) -> None:
+        """Use one seed for each env in the next `reset`: env i starts as env 0 with `seeds[i]`."""
+        raise self._hides_envs("seed_each")
+
     def _take_seed(self, seed: int | None) -> int | None:
         """Return the seed for this reset: the given one, else the one set by `seed`, else None."""
         held, self._next_seed = self._next_seed, None
         return held if seed is None else _checked_seed(seed)
 
+    def _hides_envs(self, call: str) -> UsageError:
+        return UsageError(
+            f"`{call}` must be able to reach each env, but {type(self).__name__} does not let it. "
+            "Try a vector env of `make` or `emulate` with backend='serial'."
+        )
+
     # ---- Halves of a step: `send` and `recv` ---------------------------------------------------
+
+    def hold(self, envs: NDArray[np.bool_]) -> None:
+        """Leave the envs flagged in `envs` [num_envs] as they are in the next step.
+
+        Their actions are ignored, observations and masks stay, rewards and flags are zero, and
+        their episodes count no step.
+        """
+        raise self._hides_envs("hold")
 
     def send(self, actions: Any) -> None:
         """Hand over actions for the slots of the last batch; `recv` must follow."""
@@ -490,6 +510,9 @@ class BufferedVectorEnv(VectorEnv):
 
     _owns_rows = True
     _checks_actions = True  # not those that a trainer draws, see `no_action_check`
+    can_hold = True
+    _next_seeds: tuple[int, ...] | None = None  # one for each env
+    _held: NDArray[np.bool_] | None = None  # envs that the next step leaves alone
     _buffers: Buffers
     _owner: int = 0  # the process that made what steps the envs, which a fork does not have; 0: any
 
@@ -528,6 +551,31 @@ class BufferedVectorEnv(VectorEnv):
                 f"`{call}` must be called in the process that made this {name}, but this is a fork "
                 f"of it, which has no workers. Try a new {name} here."
             )
+
+    def seed_each(self, seeds: Sequence[int]) -> None:
+        if self.batch_slots != self.num_agents:
+            raise self._hides_envs("seed_each")
+        if len(seeds) != self.num_envs:
+            raise UsageError(
+                f"`seeds` must be one for each of {self.num_envs} envs, but got {len(seeds)}."
+            )
+        self._next_seeds = tuple(map(_checked_seed, seeds))
+
+    def _take_seeds(self, seed: int | None) -> tuple[int, ...] | None:
+        """Return the seeds for this reset, one for each env; None where one `seed` is given."""
+        held, self._next_seeds = self._next_seeds, None
+        return held if seed is None else None
+
+    def hold(self, envs: NDArray[np.bool_]) -> None:
+        if self.batch_slots != self.num_agents or not self.can_hold:
+            raise self._hides_envs("hold")
+        self._begin("send")
+        self._held = np.array(envs, dtype=np.bool_).reshape(self.num_envs)
+
+    def _take_held(self) -> NDArray[np.bool_] | None:
+        """Return the envs that this step must leave alone, None for none."""
+        held, self._held = self._held, None
+        return held
 
     def _fresh_seed(self, seed: int | None, is_python: bool = False) -> int:
         """Return the seed for this reset: a random one where none was given or set by `seed`."""

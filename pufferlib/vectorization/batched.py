@@ -144,6 +144,7 @@ class Batched(BufferedVectorEnv):
     """
 
     backend = "batched"
+    can_hold = False  # the simulator steps all envs
 
     def __init__(
         self,
@@ -206,7 +207,9 @@ class Batched(BufferedVectorEnv):
         if self._is_stepping and not self.surplus_envs:
             self._call(self._simulator.recv)
         self._ready = self._is_stepping = False
-        seeds = self._seeds(self._take_seed(seed))
+        each = self._take_seeds(seed)
+        given = self._take_seed(seed)
+        seeds = self._seeds(given) if each is None else np.array(each, dtype=np.int64)
         self._counter.reset()
         self._acting[:] = False
         self._buffers.unmask()

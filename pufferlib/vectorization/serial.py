@@ -55,7 +55,8 @@ class Serial(BufferedVectorEnv):
         self._begin("reset")
         given = self._fresh_seed(seed, self.shard.description.is_python)
         self._ready = False  # until it has succeeded
-        self.shard.reset(given)
+        self._held = None
+        self.shard.reset(given, seeds=self._take_seeds(seed))
         self.agent_ids = self.shard.agent_ids
         return self._by_agent(self.observations)
 
@@ -63,7 +64,7 @@ class Serial(BufferedVectorEnv):
         self._begin("step")
         self._buffers.actions[...] = self._rows(actions)
         try:
-            infos, finished = self.shard.step()
+            infos, finished = self.shard.step(self._take_held())
         except PufferError:
             self._ready = False  # some envs have taken the step, others have not: `reset` is due
             raise

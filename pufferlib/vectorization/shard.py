@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,10 +157,11 @@ class Shard:
             self._loop = emulation.env_loop(self.envs, buffers, *sums, word)
         self._bounds_checks_left = _CHECKED_STEPS
 
-    def reset(self, seed: int, before: int = 0) -> None:
+    def reset(self, seed: int, before: int = 0, seeds: Sequence[int] | None = None) -> None:
         """Start new episodes everywhere; env `i` of the vector is seeded from (seed, before + i).
 
-        `before` counts the envs that a still larger vector has before this one's.
+        `before` counts the envs that a still larger vector has before this one's. With `seeds`, one
+        for each env of this shard, those are used.
         """
         buffers = self.buffers
         self.tracker.reset()
@@ -169,7 +170,9 @@ class Shard:
             self.progress[0] = unit
             first = self.first_env + unit * self.description.envs_per_unit
             if isinstance(env, _Nested):
-                env.reset_from(seed, before + first)
+                env.reset_from(seed, before + first, seeds and seeds[self._envs_of(unit)])
+            elif seeds is not None:
+                env.reset(seed=seeds[unit])
             else:
                 env_seed = emulation.env_seed if isinstance(env, Emulated) else native.env_seed
                 env.reset(seed=env_seed(seed, before + first))
@@ -178,19 +181,26 @@ class Shard:
         self.agent_ids = self.envs[0].agent_ids
         self._check_observations("reset")
 
-    def step(self) -> StepInfos:
-        """Step every env with its action row."""
+    def _envs_of(self, unit: int) -> slice:
+        """Return the range of a unit's envs in this shard."""
+        per_unit = self.description.envs_per_unit
+        return slice(unit * per_unit, (unit + 1) * per_unit)
+
+    def step(self, held: NDArray[np.bool_] | None = None) -> StepInfos:
+        """Step every env with its action row, but for those flagged in `held` [envs]."""
         self.is_silent = False
-        if self._loop is not None:
+        if self._loop is not None and held is None:
             return self._step_in_c()
         buffers, progress = self.buffers, self.progress
         present = buffers.masks.copy()
+        if held is not None:
+            present &= ~held.repeat(self.description.agents_per_env)
         buffers.rewards[:], buffers.terminals[:], buffers.truncations[:] = 0, False, False
         infos: list[Info] = []
         slots = self.slots_per_unit
         for unit, step, own_actions in self._steps:
             progress[0] = unit
-            given = step(own_actions)[4]
+            given = None if self._holds(unit, held) else step(own_actions)[4]
             if slots == 1 and type(given) is dict:
                 infos.append(given)
             else:
@@ -202,6 +212,16 @@ class Shard:
         if self.agent_ids is not None:
             self.agent_ids = self.envs[0].agent_ids  # one may have come
         return infos, finished
+
+    def _holds(self, unit: int, held: NDArray[np.bool_] | None) -> bool:
+        """Return whether the env of this unit is held; a nested vector env holds its own."""
+        if held is None:
+            return False
+        env, own = self.envs[unit], held[self._envs_of(unit)]
+        if isinstance(env, _Nested) and own.any():
+            env.vecenv.hold(own)
+            return False
+        return bool(own[0])
 
     def _step_in_c(self) -> StepInfos:
         """Do what `step` does; Python handles only unusual results and ends of episodes."""
@@ -356,10 +376,13 @@ class _Nested:
         if isinstance(self.vecenv, BufferedVectorEnv):
             self._rebound = self.vecenv.rebind(buffers)
 
-    def reset_from(self, seed: int, first_env: int) -> None:
+    def reset_from(self, seed: int, first_env: int, seeds: Sequence[int] | None = None) -> None:
         """Reset; where the vector env can, its envs get the seeds of `first_env` and on."""
         vecenv = self.vecenv
-        if isinstance(vecenv, BufferedVectorEnv) and vecenv.place(first_env):
+        if seeds is not None:
+            vecenv.seed_each(seeds)
+            vecenv.reset()
+        elif isinstance(vecenv, BufferedVectorEnv) and vecenv.place(first_env):
             vecenv.reset(seed=seed)
         else:
             vecenv.reset(seed=native.env_seed(seed, first_env) % 2**32)
@@ -379,7 +402,7 @@ class _Nested:
         rows.observations[:], rows.rewards[:] = batch.observations, batch.rewards
         rows.terminals[:], rows.truncations[:] = batch.terminals, batch.truncations
         rows.masks[:] = batch.masks
-        if batch.truncations.any():
+        if (batch.terminals | batch.truncations).any():
             rows.final_observations[:] = self.vecenv.final_observations
         if rows.action_masks is not None:
             rows.action_masks[:] = self.vecenv.action_masks
@@ -424,17 +447,22 @@ class ShardService:
         self.shard = shard
         self._returns, self._lengths = returns, lengths
         self._agent_ids: AgentIds = None  # as the parent knows them
+        self._seeds: Sequence[int] | None = None  # for the next reset
+        self._held: NDArray[np.bool_] | None = None  # in the next step
 
     def reset(self, seed: int, before: int) -> TurnReport:
         """Start new episodes, see `Shard.reset`."""
-        self.shard.reset(seed, before)
+        seeds, self._seeds = self._seeds, None
+        self.shard.reset(seed, before, seeds)
+        self._held = None
         self._agent_ids = self.shard.agent_ids
         return TurnReport(b"", None, self._agent_ids)
 
     def step(self) -> tuple[TurnReport | None, bool]:
         """Step every env; return the report, None where it is empty, and if an episode ended."""
         shard = self.shard
-        infos, finished = shard.step()
+        held, self._held = self._held, None
+        infos, finished = shard.step(held)
         if shard.is_silent:
             return None, bool(finished)
         if isinstance(finished, Finished):
@@ -466,11 +494,20 @@ class ShardService:
             what = "`info` must be able to leave its worker, but cannot be pickled: "
             raise self.shard.broken("step", what + error_line(error), slot) from error
 
+    def seed_each(self, seeds: Sequence[int]) -> None:
+        """Use these seeds, one for each env, in the next reset."""
+        self._seeds = seeds
+
+    def hold(self, envs: NDArray[np.bool_]) -> None:
+        """Leave these envs alone in the next step."""
+        self._held = envs
+
     def call(self, name: str, *arguments: object) -> Any:
         """Run a call that is no step, between two turns."""
         shard = self.shard
         calls: dict[str, Callable[..., Any]] = {"reset": self.reset, "snapshot": shard.snapshot}
         calls |= {"restore": shard.restore, "render": shard.render, "close": shard.close}
+        calls |= {"seed_each": self.seed_each, "hold": self.hold}
         return calls[name](*arguments)
 
 

@@ -57,6 +57,7 @@ class Threads(BufferedVectorEnv):
         self.num_workers = workers
         self.batches, self._has_halves = (2, True) if double_buffer else (1, False)
         self.agents_per_env = self._vec.agents_per_env
+        self.metric_names = tuple(metric.name for metric in self._vec.info.metrics)
         self._attach(self._vec.buffers, self._vec.observation_space, self._vec.action_space)
         self._dones = np.zeros(self.num_agents, dtype=np.bool_)
         middle = self.num_agents // 2
@@ -82,7 +83,10 @@ class Threads(BufferedVectorEnv):
     def reset(self, seed: int | None = None) -> NDArray[np.generic]:
         self._begin("reset")
         self._detach_infos()
-        self._vec.reset(self._fresh_seed(seed))
+        seeds = self._take_seeds(seed)
+        each = None if seeds is None else np.array(seeds, dtype=np.uint64)
+        self._vec.reset(self._fresh_seed(seed), each)
+        self._held = None
         self._handed, self._num_received, self._num_sent = None, 0, 0
         return self.observations
 
@@ -90,7 +94,7 @@ class Threads(BufferedVectorEnv):
         self._begin("step")
         rows = self._rows(actions, None if self.batches == 1 else slice(0, self.num_agents))
         self._detach_infos()
-        self._vec.step(rows)
+        self._vec.step(rows, self._take_held())
         self._handed = None
         self._num_received, self._num_sent = 2, 0  # the caller has seen both, and answered none
         infos = Infos(self.num_agents, self._vec.episode_infos)

@@ -119,10 +119,25 @@ class WorkerVectorEnv(BufferedVectorEnv):
         self._seed = self._fresh_seed(seed, self._description.is_python)
         self._finish_turns(forget=True)
         self._ready = False  # until it has succeeded
+        seeds = self._take_seeds(seed)
+        if seeds is not None:
+            for worker in self._everyone:
+                envs = self._partition.envs(worker)
+                self._ask([worker], "seed_each", seeds[envs.start : envs.stop])
         self._clear_turns()
         self._start_reset()
         self._next_workers()
         return self._by_agent(self.observations[self.slots])
+
+    def hold(self, envs: NDArray[np.bool_]) -> None:
+        super().hold(envs)
+        held = self._take_held()
+        assert held is not None
+        self._finish_turns()
+        for worker in self._everyone:
+            own = self._partition.envs(worker)
+            if held[own.start : own.stop].any():
+                self._ask([worker], "hold", held[own.start : own.stop])
 
     def step(self, actions: Any) -> StepResult:
         if self._is_quiet and self._has_choices(actions) and self._repeat(actions):

@@ -123,6 +123,15 @@ def test_params_are_keywords_of_make_and_make_vec() -> None:
         gymnasium.make("ocean/Breakout-v0", brick_row=2)
 
 
+@pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])
+def test_an_unknown_keyword_is_a_type_error_in_words_of_python_too(make: Any) -> None:
+    """TorchRL passes `frameskip` to every env, and looks for these words."""
+    said = r"Unknown param of `cartpole` `frameskip`.*unexpected keyword argument 'frameskip'"
+    with pytest.raises(TypeError, match=said) as caught:
+        make("ocean/Cartpole-v0", frameskip=4)
+    assert isinstance(caught.value, UnknownNameError)
+
+
 def test_many_agents_raise_as_gymnasium_env_and_work_as_a_vector() -> None:
     with pytest.raises(UsageError, match=r"must have one agent .* has 16.*to_pettingzoo\(\"snake"):
         gymnasium.make("ocean/Snake-v0")
@@ -218,18 +227,32 @@ def test_a_wrong_action_raises() -> None:
         GymnasiumEnv(pufferlib.make("cartpole", num_envs=2))
 
 
-def test_action_masks_are_in_the_info_and_fit_sample() -> None:
-    env = GymnasiumEnv("connect4")
+def test_action_masks_are_in_every_info_and_fit_sample() -> None:
+    env = GymnasiumEnv("connect4", statistics=False)
     _, info = env.reset(seed=0)
     assert info["action_mask"].tolist() == [1] * 7
-    seen = set()
+    keys, seen = set(info), set()
     for _ in range(200):
         action = env.action_space.sample(mask=info["action_mask"])
         _, _, terminated, truncated, info = env.step(action)
+        assert set(info) == keys  # at the end of an episode too
+        assert np.array_equal(env.action_masks(), info["action_mask"]) or terminated or truncated
         if terminated or truncated:
+            assert info["action_mask"].tolist() == [1] * 7  # no action follows
             _, info = env.reset()
         seen.add(int(info["action_mask"].sum()))
     assert min(seen) < 7  # a full column is masked
+
+
+@pytest.mark.parametrize(("name", "has_masks"), [("connect4", True), ("cartpole", False)])
+def test_an_env_has_action_masks_where_it_has_any(name: str, has_masks: bool) -> None:
+    env = gymnasium.make(gymnasium_id(name))
+    assert env.has_wrapper_attr("action_masks") == has_masks
+    assert hasattr(env.unwrapped, "action_masks") == has_masks
+    if has_masks:
+        env.reset(seed=0)
+        masks = env.get_wrapper_attr("action_masks")()
+        assert (masks.dtype, masks.tolist()) == (np.bool_, [True] * 7)
 
 
 def test_statistics_wrappers_of_gymnasium_work() -> None:
@@ -447,11 +470,184 @@ def test_unseeded_resets_are_determined_by_the_last_seed() -> None:
         runs.append([envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]])
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0][1], runs[0][2])
-    for seed in ([1, 2], -1, 0.5):
+    for seed in (-1, 0.5, [0.5] * 8):
         with pytest.raises(UsageError, match="`seed` must be a whole number"):
             envs.reset(seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must be one for each of 8 envs, but got 2"):
+        envs.reset(seed=[1, 2])
     with pytest.raises(UsageError, match="`reset_mask`"):
         envs.reset(options={"reset_mask": np.ones(8, dtype=np.bool_)})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pufferlib.make("cartpole", num_envs=4, num_workers=1),
+        lambda: pufferlib.make("gym-CartPole-v1", num_envs=4, backend="serial"),
+    ],
+    ids=["C", "Python"],
+)
+def test_a_list_seeds_each_env_and_none_in_it_stands_for_any(make: Any) -> None:
+    envs = pufferlib.to_gymnasium(make())
+    first = envs.reset(seed=[7, 1, 7, 3])[0]
+    assert np.array_equal(first[0], first[2])
+    assert np.array_equal(first[0], envs.reset(seed=7)[0][0])
+    assert np.array_equal(envs.reset(seed=np.array([7, 1, 7, 3]))[0], first)
+    after = envs.reset()[0]
+    envs.reset(seed=[7, 1, 7, 3])
+    assert np.array_equal(envs.reset()[0], after)  # determined by the last seeds
+    partly = envs.reset(seed=[None, 1, None, None])[0]
+    assert np.array_equal(partly[1], first[1])
+    assert len(np.unique(partly, axis=0)) == 4
+    envs.close()
+
+
+# ---- Next-step autoreset -------------------------------------------------------------------------
+
+
+class Waits(gymnasium.Env[Any, Any]):
+    """Counts its steps since the reset, and ends at the `limit`; the mask of 0 is 1 0, then 1 1."""
+
+    observation_space, action_space = Box(0, 99, (1,), np.float32), Discrete(2)
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.num_steps = limit, 0
+
+    def _seen(self) -> tuple[Any, dict[str, Any]]:
+        mask = np.array([1, int(self.ticks > 0)], dtype=np.int8)
+        return np.array([self.ticks], np.float32), {"action_mask": mask}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.ticks = 0
+        return self._seen()
+
+    def step(self, action: Any) -> Any:
+        self.ticks += 1
+        self.num_steps += 1
+        seen, info = self._seen()
+        return seen, 1.0, False, self.ticks == self.limit, info
+
+
+def test_the_step_after_an_end_returns_the_reset_and_does_not_move_the_env() -> None:
+    limits = iter([2, 3])
+    vecenv = pufferlib.emulate(lambda: Waits(next(limits)), num_envs=2, backend="serial")
+    envs = pufferlib.to_gymnasium(vecenv, autoreset_mode="next_step")
+    envs.reset(seed=0)
+    shown = []
+    for _ in range(6):
+        observations, rewards, _, truncated, infos = envs.step(np.zeros(2, dtype=np.int64))
+        shown.append((observations[:, 0].tolist(), rewards.tolist(), truncated.tolist()))
+        masks = infos["action_mask"].tolist()
+        assert masks == [[1, int(tick > 0)] for tick in observations[:, 0]]
+        assert not {"final_obs", "final_info"} & set(infos)
+        assert infos.get("_episode", np.zeros(2, bool)).tolist() == truncated.tolist()
+    # env 0 ends after two steps, env 1 after three; 0 is the first observation of an episode
+    assert shown == [
+        ([1, 1], [1, 1], [False, False]),
+        ([2, 2], [1, 1], [True, False]),
+        ([0, 3], [0, 1], [False, True]),
+        ([1, 0], [1, 0], [False, False]),
+        ([2, 1], [1, 1], [True, False]),
+        ([0, 2], [0, 1], [False, False]),
+    ]
+    assert [env.env.num_steps for env in vecenv.envs] == [4, 5]
+
+
+ENDS: dict[str, tuple[Any, Any]] = {
+    "cartpole": (
+        lambda rows: rows[:, 2] < 0,  # pushing away from it tips the pole
+        lambda rows: (abs(rows[:, 0]) > 2.4) | (abs(rows[:, 2]) > np.float32(np.pi / 15)),
+    ),
+    "acrobot": (
+        lambda rows: np.where(rows[:, 4] > 0, 0, 2),  # against the swing lifts the arm
+        # -cos(a) - cos(a + b) > 1, of (cos a, sin a, cos b, sin b)
+        lambda rows: rows[:, 1] * rows[:, 3] - rows[:, 0] * rows[:, 2] - rows[:, 0] > 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_terminal_step_returns_the_observation_that_ended_the_episode(name: str) -> None:
+    """Envs with a step loop of their own in C: the pole has fallen, the arm is above the line."""
+    choose, has_ended = ENDS[name]
+    vecenv = pufferlib.make(name, num_envs=64, num_workers=1)
+    envs = pufferlib.to_gymnasium(vecenv, autoreset_mode="next_step")
+    observations, _ = envs.reset(seed=1)
+    num_ends = 0
+    for _ in range(400):
+        actions = choose(observations).astype(np.int64)
+        observations, _, terminated, _, _ = envs.step(actions)
+        assert np.array_equal(has_ended(observations), terminated)
+        num_ends += int(terminated.sum())
+    assert num_ends > 50
+    envs.close()
+
+
+@every_single_env
+def test_next_step_vectors_have_the_numbers_of_gymnasiums_own(name: str) -> None:
+    limits = {"max_steps": 40} if "max_steps" in _params(name) else {}
+    params = {**one_agent(name), **limits}
+    ours = gymnasium.make_vec(
+        gymnasium_id(name), num_envs=3, num_workers=1, autoreset_mode="next_step", **params
+    )
+    theirs = gymnasium.make_vec(
+        gymnasium_id(name), num_envs=3, vectorization_mode="sync", num_workers=1, **params
+    )
+    assert ours.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert theirs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    seeds = [3, 1, 4]
+    assert np.array_equal(ours.reset(seed=seeds)[0], theirs.reset(seed=seeds)[0])
+    ours.action_space.seed(0)
+    num_ends = 0
+    for _ in range(300):
+        actions = ours.action_space.sample()
+        result, expected = ours.step(actions), theirs.step(actions)
+        for part, wanted in zip(result[:4], expected[:4], strict=True):
+            assert np.array_equal(part, np.asarray(wanted, dtype=part.dtype))
+        infos, wanted_infos = result[4], expected[4]
+        assert set(infos) == set(wanted_infos)
+        for key in infos:
+            assert np.array_equal(infos[key], wanted_infos[key]), key
+        num_ends += int((result[2] | result[3]).sum())
+    assert num_ends > 0 or not limits
+    ours.close()
+    theirs.close()
+
+
+def _params(name: str) -> list[str]:
+    return [param.name for param in native_infos()[name].params]
+
+
+def test_the_mode_has_gymnasiums_names_and_is_an_attribute() -> None:
+    vecenv = pufferlib.make("cartpole", num_envs=2, num_workers=1)
+    for given in ("next_step", "NextStep", AutoresetMode.NEXT_STEP):
+        envs = pufferlib.to_gymnasium(vecenv, autoreset_mode=given)
+        assert envs.autoreset_mode is envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    envs = pufferlib.to_gymnasium(vecenv)
+    assert envs.autoreset_mode is envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    for wrong in ("nextstep?", AutoresetMode.DISABLED):
+        with pytest.raises(UsageError, match="`autoreset_mode` must be one of same_step, next_s"):
+            pufferlib.to_gymnasium(vecenv, autoreset_mode=wrong)
+
+
+def test_next_step_needs_envs_that_can_wait() -> None:
+    with pytest.raises(UsageError, match="'same_step' for envs of several agents"):
+        pufferlib.to_gymnasium(pufferlib.make("snake", num_envs=1), autoreset_mode="next_step")
+    wrapped = pufferlib.Wrapper(pufferlib.make("cartpole", num_envs=2))
+    with pytest.raises(UsageError, match="cannot step some of its envs without the others"):
+        pufferlib.to_gymnasium(wrapped, autoreset_mode="next_step")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"double_buffer": True}, {"backend": "multiprocessing", "vec": {"mode": "async"}}],
+    ids=["double-buffered", "asynchronous"],
+)
+def test_a_vector_env_that_returns_parts_is_refused_at_once(options: dict[str, Any]) -> None:
+    vecenv = pufferlib.make("cartpole", num_envs=2, num_workers=2, **options)
+    with pytest.raises(UsageError, match="must return all of its slots in every step, but is"):
+        pufferlib.to_gymnasium(vecenv)
+    vecenv.close()
 
 
 def test_wrappers_and_vector_envs_of_users_are_stepped_through() -> None:

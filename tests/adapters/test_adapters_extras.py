@@ -51,10 +51,35 @@ def test_examples_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pytest.importorskip("pettingzoo")
     page = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
     blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    in_clients = ("sb3_contrib", "PresentRows", "supersuit")  # run by tests/clients
+    blocks = [block for block in blocks if not any(name in block for name in in_clients)]
     assert len(blocks) == 2
     monkeypatch.chdir(tmp_path)
     for block in blocks:
         exec(re.sub(r"total_timesteps=[\d_]+", "total_timesteps=2048", block), {})
+
+
+class Relay(pufferlib.PufferEnv):
+    """`a` runs two steps, `b` comes in the second and stays until the fourth."""
+
+    def __init__(self, buf: Any = None) -> None:
+        super().__init__(buf)
+        self.num_agents = 2
+        self.single_observation_space = self.make_space((1,))
+        self.single_action_space = self.make_discrete(2)
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.ticks = 0
+        return {"a": np.zeros(1, dtype=np.float32)}
+
+    def step(self, actions: Any) -> Any:
+        self.ticks += 1
+        running = {"a": self.ticks <= 2, "b": self.ticks >= 2}
+        ids = [id for id in running if running[id]]
+        seen = {id: np.full(1, self.ticks, dtype=np.float32) for id in ids}
+        dones = {id: self.ticks == (2 if id == "a" else 4) for id in ids}
+        dones["__all__"] = self.ticks == 4
+        return seen, dict.fromkeys(ids, 1.0), dones, {id: {} for id in ids}
 
 
 # ---- Stable-Baselines3 ---------------------------------------------------------------------------
@@ -133,6 +158,30 @@ class TestStableBaselines3:
             _, _, dones, infos = env.step(np.zeros(2, dtype=np.int64))
             assert all("episode" in info for info, done in zip(infos, dones) if done)
         env.close()
+
+    def test_envs_without_action_masks_do_not_have_the_attribute(self) -> None:
+        env = pufferlib.to_sb3(pufferlib.make("cartpole", num_envs=2))
+        assert not env.has_attr("action_masks")
+        with pytest.raises(AttributeError, match="`cartpole` has no action masks"):
+            env.env_method("action_masks")
+
+    def test_infos_and_an_attribute_say_which_agents_are_present(self) -> None:
+        env = pufferlib.to_sb3(pufferlib.emulate(Relay, num_envs=2))
+        env.reset()
+        wanted = [True, False] * 2  # `b` comes in the second step, `a` leaves with it
+        assert [info["agent_mask"] for info in env.reset_infos] == wanted
+        for present in ([True, False], [False, True], [False, True], [True, False]):
+            _, _, _, infos = env.step(np.zeros(4, dtype=np.int64))
+            assert [info["agent_mask"] for info in infos] == present * 2
+            assert env.get_attr("agent_mask") == env.env_method("agent_mask") == present * 2
+        alone = pufferlib.to_sb3(pufferlib.make("cartpole", num_envs=2))
+        alone.reset()
+        assert "agent_mask" not in alone.step(np.zeros(2, dtype=np.int64))[3][0]
+
+    def test_a_vector_env_that_returns_halves_is_refused_at_once(self) -> None:
+        vecenv = pufferlib.make("cartpole", num_envs=2, double_buffer=True)
+        with pytest.raises(UsageError, match="in every step, but is double-buffered"):
+            pufferlib.to_sb3(vecenv)
 
     def test_attributes_and_methods_reach_python_envs(self) -> None:
         class Tuned(gymnasium.Env[Any, Any]):
@@ -259,28 +308,6 @@ class TestPettingZoo:
         ours.close()
 
     def test_agents_are_listed_only_while_they_play(self) -> None:
-        class Relay(pufferlib.PufferEnv):
-            """`a` runs two steps, `b` comes in the second and stays until the fourth."""
-
-            def __init__(self, buf: Any = None) -> None:
-                super().__init__(buf)
-                self.num_agents = 2
-                self.single_observation_space = self.make_space((1,))
-                self.single_action_space = self.make_discrete(2)
-
-            def reset(self, seed: int | None = None) -> Any:
-                self.ticks = 0
-                return {"a": np.zeros(1, dtype=np.float32)}
-
-            def step(self, actions: Any) -> Any:
-                self.ticks += 1
-                running = {"a": self.ticks <= 2, "b": self.ticks >= 2}
-                ids = [id for id in running if running[id]]
-                seen = {id: np.full(1, self.ticks, dtype=np.float32) for id in ids}
-                dones = {id: self.ticks == (2 if id == "a" else 4) for id in ids}
-                dones["__all__"] = self.ticks == 4
-                return seen, dict.fromkeys(ids, 1.0), dones, {id: {} for id in ids}
-
         env = pufferlib.to_pettingzoo(Relay)
         assert "a" in env.possible_agents  # known before any reset
         for _ in range(2):

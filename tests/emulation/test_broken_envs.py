@@ -199,6 +199,12 @@ BROKEN: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Gym(reward=np.ones(1)),
         "Gym (env 1), `step`: `reward` must be a number, but got array([1.]) (ndarray).",
     ),
+    "rewards of agents or objectives": (
+        lambda: Gym(reward=[0, 0]),
+        "Gym (env 1), `step`: `reward` must be a number, but got [0, 0] (list). One for each "
+        "agent: make it a ParallelEnv of PettingZoo. One for each objective: make one number of "
+        "them, as LinearReward of mo-gymnasium does.",
+    ),
     "reward none": (
         lambda: Gym(reward=None),
         "Gym (env 1), `step`: `reward` must be a number, but got None (NoneType).",

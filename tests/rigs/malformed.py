@@ -507,7 +507,8 @@ CASES: dict[str, Case] = {
     "plain reward": Case(
         lambda: Plain(step=(ZEROS, ZEROS, False, {})),
         "Plain (env 0), `step`: `reward` must be a number, but got array([0., 0., 0., 0.], "
-        "dtype=float32) (ndarray).",
+        "dtype=float32) (ndarray). One for each agent: make it a ParallelEnv of PettingZoo. One "
+        "for each objective: make one number of them, as LinearReward of mo-gymnasium does.",
     ),
     "plain done": Case(
         lambda: Plain(step=(ZEROS, 0.0, np.array([True]), {})),

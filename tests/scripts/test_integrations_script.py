@@ -134,6 +134,32 @@ def test_a_run_that_resumes_leaves_out_what_has_passed(
     assert tried == ["broken", ""]
 
 
+def test_a_package_of_clients_that_pip_cannot_install_is_a_failure(
+    integrations_script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[list[str]] = []
+
+    def pip(python: Path, arguments: list[str]) -> bool:
+        installed.append(list(arguments))
+        return "broken" not in arguments
+
+    case = integrations_script.Case("x", "y")
+    outcome = integrations_script.Outcome(tuple("12345678"))
+    clients = integrations_script.Group("clients", packages=("good", "broken"))
+    (tmp_path / "pyproject.toml").write_text("[project]\noptional-dependencies = {}\n")
+    monkeypatch.setattr(integrations_script, "ROOT", tmp_path)
+    monkeypatch.setattr(
+        integrations_script, "GROUPS", [integrations_script.Group("g", (case,)), clients]
+    )
+    monkeypatch.setattr(integrations_script, "pip", pip)
+    monkeypatch.setattr(integrations_script, "run_case", lambda python, case: outcome)
+    monkeypatch.setattr(sys, "argv", ["test_integrations.py", "--no-write"])
+    assert integrations_script.main() == 1
+    assert [each[-1] for each in installed] == ["broken", "good", "broken"]  # then each alone
+    monkeypatch.setattr(integrations_script, "pip", lambda *_: True)
+    assert integrations_script.main() == 0
+
+
 def test_the_table_goes_into_its_block(
     integrations_script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

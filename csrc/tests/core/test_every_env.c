@@ -299,6 +299,60 @@ static void test_a_snapshot_of_one_env_moves_to_another_place(void) {
     }
 }
 
+// Held envs are bit for bit what they were; the others do what they do in a step of all.
+static void test_held_envs_do_not_move_and_the_others_do_not_notice(void) {
+    for (int32_t i = 0; i < puf_num_infos(); i++) {
+        const PufEnvInfo* info = puf_info(i);
+        double values[PUF_MAX_PARAMS];
+        short_episodes(info, values);
+        enum { ENVS = 5 };
+        Rig some = rig_create(info, ENVS, 2, values), all = rig_create(info, ENVS, 1, values);
+        PufRng rng = {1};
+        uint64_t seeds[ENVS];
+        puf_vec_reset(all.vec, 3);
+        for (int32_t env = 0; env < ENVS; env++) seeds[env] = puf_env_seed(3, (uint64_t)env);
+        puf_vec_reset_each(some.vec, seeds);
+        size_t bytes = puf_vec_snapshot_bytes(all.vec);
+        RigRows before = rig_rows(bytes * ENVS), after = rig_rows(bytes), other = rig_rows(bytes);
+        bool same = true;
+        for (int32_t step_count = 0; step_count < STEPS; step_count++) {
+            uint8_t held[ENVS];
+            for (int32_t env = 0; env < ENVS; env++) {
+                uint8_t* kept = rig_at(before) + bytes * (size_t)env;
+                puf_vec_snapshot(some.vec, env, kept);
+                puf_vec_restore(all.vec, env, kept);
+                held[env] = puf_rand_int(&rng, 3) == 0;
+            }
+            rig_act(&some, &rng);
+            memcpy(all.actions, some.actions,
+                   4 * (size_t)all.num_slots * (size_t)all.batch->action_words);
+            puf_vec_step(all.vec, NULL);
+            puf_vec_step_except(some.vec, NULL, held);
+            for (int32_t env = 0; env < ENVS; env++) {
+                puf_vec_snapshot(some.vec, env, rig_at(after));
+                puf_vec_snapshot(all.vec, env, rig_at(other));
+                uint8_t* wanted = held[env] ? rig_at(before) + bytes * (size_t)env : rig_at(other);
+                same = same && !memcmp(rig_at(after), wanted, bytes);
+            }
+            for (int32_t slot = 0; slot < all.num_slots; slot++) {
+                bool is_held = held[slot / all.batch->agents_per_env];
+                float reward = is_held ? 0 : all.rewards[slot];
+                same = same && !memcmp(&some.rewards[slot], &reward, sizeof reward) &&
+                       some.terminals[slot] == (is_held ? 0 : all.terminals[slot]) &&
+                       some.truncations[slot] == (is_held ? 0 : all.truncations[slot]);
+            }
+        }
+        if (!same) fprintf(stderr, "%s\n", info->name);
+        CHECK(same);
+        CHECK(rig_guards_hold(&some));
+        rig_rows_free(before);
+        rig_rows_free(after);
+        rig_rows_free(other);
+        rig_destroy(&some);
+        rig_destroy(&all);
+    }
+}
+
 // With a limit of k steps, an episode that is cut shows as its final observation what the same
 // episode shows after k steps when it is not cut.
 static void test_truncated_episodes_end_with_the_observation_of_longer_ones(void) {
@@ -364,6 +418,7 @@ int main(void) {
     test_halves_in_the_background_play_the_same_game();
     test_a_snapshot_of_all_replays_in_the_same_and_in_another_vec();
     test_a_snapshot_of_one_env_moves_to_another_place();
+    test_held_envs_do_not_move_and_the_others_do_not_notice();
     test_truncated_episodes_end_with_the_observation_of_longer_ones();
     test_every_param_is_refused_outside_its_range();
     return CHECK_DONE();

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty import Faulty, nothing_left, watchdog
+from faulty import Faulty, nothing_left
 from gymnasium.spaces import Box
 from malformed import CASES, Gym, Unmakeable
+from waiting import watchdog
 
 import pufferlib
 from pufferlib.errors import EnvError, UsageError

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty import NOTHING, Faulty, nothing_left, watchdog
+from faulty import NOTHING, Faulty, nothing_left
 from gymnasium.spaces import Box
+from waiting import watchdog
 
 import pufferlib
 from pufferlib import PuffeRL, system

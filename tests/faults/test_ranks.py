@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faulty import is_within, wait_for_end
+from faulty import wait_for_end
+from waiting import is_within
 
 
 def started(tmp_path: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:

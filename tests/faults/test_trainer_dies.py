@@ -15,16 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
-from faulty import (
-    AT_CLOSE,
-    NOTHING,
-    NOW,
-    Faulty,
-    is_within,
-    nothing_left,
-    sleep_forever,
-    watchdog,
-)
+from faulty import AT_CLOSE, NOTHING, NOW, Faulty, nothing_left, sleep_forever
+from waiting import is_within, watchdog
 
 from pufferlib.errors import UsageError
 from pufferlib.vectorization import Multiprocessing

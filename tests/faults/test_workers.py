@@ -23,14 +23,13 @@ from faulty import (
     Faulty,
     Simulated,
     children,
-    is_within,
     kill,
     nothing_left,
     sleep_forever,
     wait_for_end,
-    watchdog,
 )
 from kill_workers import LIMIT, kill_once
+from waiting import is_within, watchdog
 
 from pufferlib.errors import UsageError, WorkerError
 from pufferlib.native import NativeEnv

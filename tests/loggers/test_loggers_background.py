@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faulty import is_within
+from waiting import is_within
 
 from pufferlib.errors import MissingExtraError
 from pufferlib.loggers import BackgroundLogger, Logger, SafeLogger

@@ -15,8 +15,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from faulty import is_within
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from waiting import is_within
 
 import pufferlib
 from pufferlib.native import NativeCreator

@@ -22,19 +22,10 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
-from faulty import (
-    BAD_SEED,
-    NOTHING,
-    NOW,
-    Faulty,
-    FaultyStart,
-    children,
-    is_within,
-    nothing_left,
-    wait_for_end,
-)
+from faulty import BAD_SEED, NOTHING, NOW, Faulty, FaultyStart, children, nothing_left, wait_for_end
 from gymnasium.spaces import Box, Discrete
 from random_play import assert_same, play, rows, short_episodes, total_ends
+from waiting import is_within
 
 import pufferlib
 from pufferlib import PufferEnv

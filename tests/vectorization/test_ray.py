@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 import pytest
-from faulty import is_within
+from waiting import is_within
 
 import pufferlib
 from pufferlib.errors import EnvError, MissingExtraError, UsageError, WorkerError

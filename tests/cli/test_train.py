@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny import TINY, only_run
+from waiting import wait_until
 
 import pufferlib
 from pufferlib.cli import main
@@ -222,14 +222,10 @@ def start_training(*words: str) -> subprocess.Popen[str]:
 
 
 def wait_for_rows(process: subprocess.Popen[str], rows: int) -> None:
-    for _ in range(600):
-        assert process.poll() is None, process.communicate()
-        logs = list(Path("runs").glob("*/metrics.jsonl")) if Path("runs").exists() else []
-        if logs and logs[0].read_text().count("\n") >= rows:
-            return
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError("the run wrote no log")
+    def logged() -> int:
+        return sum(log.read_text().count("\n") for log in Path().glob("runs/*/metrics.jsonl"))
+
+    wait_until(lambda: logged() >= rows, process)
 
 
 def test_ctrl_c_saves_a_whole_iteration_and_exits_with_130(

@@ -304,7 +304,7 @@ def test_millions_of_python_envs_are_reported_after_the_first_few(
     assert main(["train", "gym-CartPole-v1", *words]) == 2
     assert re.search(f"^puffer: {said}$", capsys.readouterr().err, re.MULTILINE)
     assert not list(tmp_path.iterdir())
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 200
 
 
 class Pixels(Faulty):

@@ -1,8 +1,8 @@
 """The process of a trial without torch: logs as a run does, in a tenth of a second.
 
 `python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
-`--env.fault` there makes it misbehave: diverge, crash, silent, usage. With `--env.gate` it waits
-after half of its lines until someone makes the file GATE in its folder.
+`--env.fault` there makes it misbehave: diverge, crash, silent, usage. With `--env.gate N` it waits
+after N of its LINES until someone makes the file GATE in its folder.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
             if fault != "silent":
                 record["mean_reward"] = score
             log.write(json.dumps({**record, "episodes": 3}) + "\n")
-            if "gate" in env and line == LINES // 2:
+            if line == int(env.get("gate", 0)):
                 wait_until((folder.parent / GATE).exists)
 
 

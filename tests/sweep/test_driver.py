@@ -34,7 +34,7 @@ def make_driver(
     return Driver(study, config, folder, executor=LocalExecutor((str(FAKE),)))
 
 
-HELD = {"gate": "yes"}  # half of a trial, and no more until its gate is open
+HELD = {"gate": "5"}  # half of a trial, and no more until its gate is open
 
 
 def open_gate(event: Event) -> None:
@@ -172,7 +172,9 @@ def test_a_config_that_is_killed_twice_has_failed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
     texts = {"train.learning_rate": "0.001, 0.0011, 0.0012, 0.0013, 0.1"}
-    driver = make_driver(tmp_path, texts, env=HELD, num_trials=12, parallel=1, early_stop=True)
+    driver = make_driver(
+        tmp_path, texts, env={"gate": "9"}, num_trials=12, parallel=1, early_stop=True
+    )
 
     def let_others_finish(event: Event) -> None:
         if event.trial.number < 5 or event.trial.config["train.learning_rate"] < 0.1:

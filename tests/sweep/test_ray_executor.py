@@ -55,7 +55,7 @@ def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(
     ranges = {"train.learning_rate": check_range("train.learning_rate", [0.001, 0.01], "x")}
     options = SweepConfig(num_trials=3, method="random", parallel=2, early_stop=False)
     study = create_study(None, "study", SearchSpace(ranges), options, tmp_path)
-    config = configs.load("", [("env", "gate", "yes")], packaged=False)
+    config = configs.load("", [("env", "gate", "5")], packaged=False)
     driver = Driver(study, config, tmp_path, executor=executor)
     killed: list[int] = []
 

@@ -11,7 +11,7 @@ CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pypro
 # An editable install knows the modules it was made with: a folder changes when one is added.
 FOLDERS := pufferlib/ $(filter-out %__pycache__/,$(wildcard pufferlib/*/))
 
-.PHONY: help train test test-slow test-integrations check format docs native bench wheel build extras clean
+.PHONY: help train test test-slow test-integrations test-stress check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -28,6 +28,9 @@ test-slow: build extras  ## Python tests that take long: torchrun, sweeps, learn
 test-integrations: build extras  ## every family of third-party envs, with its packages
 	$(BIN)/python scripts/test_integrations.py
 	.integrations/all/bin/python -m pytest -p no:cacheprovider tests/integrations
+
+test-stress: build extras  ## tests again and again: quiet, busy, on one core, in random order, ...
+	$(BIN)/python scripts/stress_tests.py $(STRESS)
 
 check: build extras  ## format, lint, types and layers, without changing a file
 	$(BIN)/ruff format --check .

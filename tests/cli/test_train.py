@@ -115,9 +115,10 @@ def test_eval_needs_a_run_of_that_env(capsys: pytest.CaptureFixture[str]) -> Non
 def test_an_unset_batch_size_suits_any_number_of_envs() -> None:
     words = [word for word in TINY if not word.startswith(("--train.batch", "--vec.num-envs"))]
     words += ["--vec.num-envs=1001", "--train.num-iterations=1"]
-    assert main(["train", "squared", *words]) == 0
+    with pytest.warns(UserWarning, match="`batch_size` is rounded from 16384 to 16016"):
+        assert main(["train", "squared", *words]) == 0
     config = json.loads((only_run() / "config.json").read_text())
-    assert config["train"]["batch_size"] % 1001 == 0
+    assert config["train"]["batch_size"] == 16016
 
 
 def test_the_command_line_overrides_an_ini_file() -> None:

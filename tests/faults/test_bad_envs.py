@@ -20,8 +20,6 @@ from pufferlib.vectorization import Multiprocessing
 
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
-
 
 @pytest.fixture(autouse=True, scope="module")
 def clean() -> Iterator[None]:

@@ -31,8 +31,6 @@ TIMEOUT = 0.5 * slowness()  # nothing else may take that long
 GRACE = 6.0  # for the stack, for the other workers, and for a busy machine
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
-
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:

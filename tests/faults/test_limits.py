@@ -56,7 +56,6 @@ def descriptors() -> Iterator[Any]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], hard), hard))
 
 
-@pytest.mark.filterwarnings("ignore:.*workers share.*core")
 def test_a_soft_limit_is_lifted(descriptors: Any) -> None:
     descriptors(20)
     with Multiprocessing(Faulty, 8, 8, **FORK) as vecenv:
@@ -83,7 +82,6 @@ with Multiprocessing(Faulty, 64, 4) as vecenv:
 """
 
 
-@pytest.mark.filterwarnings("ignore:.*workers share.*core")
 def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     class Narrow(Channel):
         """Holds few messages that are not read yet, as if there were hundreds of workers."""

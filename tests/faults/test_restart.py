@@ -35,10 +35,7 @@ from pufferlib.vectorization import Multiprocessing, Serial
 
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*workers share.*core"),
-    pytest.mark.filterwarnings("ignore:worker .* Replaced"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:worker .* Replaced")
 
 
 @pytest.fixture(autouse=True)

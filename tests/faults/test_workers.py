@@ -40,8 +40,6 @@ from pufferlib.vectorization.processes.worker_group import WorkerGroup
 
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
-
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:

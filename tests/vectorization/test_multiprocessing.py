@@ -38,8 +38,6 @@ NUM_ENVS = 5  # no multiple of 2 or 4 workers
 STEPS = 110  # of which every Ocean env ends an episode
 FORK: Any = {"start_method": "fork"}  # the cheapest here; all of them are tested below
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
-
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:

@@ -131,7 +131,7 @@ def run(condition: str, number: int, tests: list[str], mark: str, busy: int, job
     if code == 0:
         log.unlink()
     else:
-        line += f", ended with {code}, see {log.relative_to(ROOT)}: {' '.join(names)}"
+        line += f", ended with {code}, see {log}: {' '.join(names)}"
     print(line, flush=True)
     return code == 0
 

@@ -23,7 +23,7 @@ PACKAGE := $(shell find pufferlib -type f -not -path '*/__pycache__/*') README.m
 # Repeats the errors of compiler and linker below what pip says around them.
 COMPILER_ERRORS := grep -E -A 3 ': error: |undefined (reference|symbol)'
 
-.PHONY: help train test test-slow test-integrations check format docs native bench wheel build extras clean
+.PHONY: help train test test-slow test-integrations test-stress check format docs native bench wheel build extras clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -42,6 +42,9 @@ test-integrations: build extras  ## third-party envs, and clients of ours, with 
 	.integrations/all/bin/python -m pytest -p no:cacheprovider tests/integrations
 	.integrations/clients/bin/python -m pytest -p no:cacheprovider --ignore tests/clients/test_rllib.py tests/clients
 	.integrations/rllib/bin/python -m pytest -p no:cacheprovider tests/clients/test_rllib.py
+
+test-stress: build extras  ## tests again and again: quiet, busy, on one core, in random order, ...
+	$(BIN)/python scripts/stress_tests.py $(STRESS)
 
 check: build extras  ## format, lint, types and layers, without changing a file
 	$(BIN)/ruff format --check .

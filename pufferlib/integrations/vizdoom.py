@@ -14,6 +14,10 @@ from pufferlib.integrations.registered import PICTURES, RegisteredFamily, named_
 
 _FOLDER = "_vizdoom"  # an empty one, which each game makes in the working folder
 
+# A game without sound connects to a sound server all the same, where libpulse is installed: that
+# leaves a folder `pulse-...` among the temporary files. Its engine reads this in every process.
+os.environ.setdefault("ALSOFT_DRIVERS", "null")
+
 
 class Smaller(EveryNthPixel):
     """Keeps every n-th pixel of the screen, 60 x 80 of 240 x 320, and deletes the game's folder."""

@@ -40,7 +40,7 @@ def has_one_agent(name: str) -> bool:
         return vecenv.num_agents == 1
 
 
-every_single_env = pytest.mark.parametrize("name", filter(has_one_agent, OCEAN))
+every_single_env = pytest.mark.parametrize("name", list(filter(has_one_agent, OCEAN)))
 
 
 def random_rows(vecenv: Any, random: np.random.Generator) -> Any:
@@ -172,7 +172,8 @@ def test_a_single_env_plays_the_episodes_of_its_vector_env(name: str) -> None:
         assert np.array_equal(observation, (twin.final_observations if dones[0] else rows)[0])
         if dones[0]:
             metrics = twin.drain_metrics()
-            assert {key: metrics[key] for key in info} == info
+            if name != "drive" or not truncated:  # a car that is cut on its way has no result
+                assert {key: metrics[key] for key in info} == info
             assert "perf" in info
             observation, _ = env.reset()  # the very episode that the vector env has begun
             assert np.array_equal(observation, rows[0])

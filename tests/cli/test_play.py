@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from waiting import PATIENCE
 
 from pufferlib.cli import main
 from pufferlib.cli.play import Controls, make_controls
@@ -125,7 +126,7 @@ def test_a_game_runs_in_a_terminal_until_q(words: list[str]) -> None:
         os.write(parent, b"q")
         seen = read_until(parent, b"\x1b[?1049l")  # the screen from before is back
         assert b"\x1b[?25h" in seen
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
     finally:
         process.kill()
@@ -134,7 +135,7 @@ def test_a_game_runs_in_a_terminal_until_q(words: list[str]) -> None:
 
 
 def read_until(file: int, text: bytes) -> bytes:
-    seen, deadline = b"", time.monotonic() + 120
+    seen, deadline = b"", time.monotonic() + PATIENCE
     while text not in seen:
         assert select.select([file], [], [], deadline - time.monotonic())[0], seen[-200:]
         seen += os.read(file, 65536)

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, wait_until
 
 from pufferlib import config as configs
 from pufferlib.cli import main
@@ -65,11 +65,9 @@ def test_an_interrupt_ends_the_trials_and_says_how_to_continue() -> None:
         # a test run in the background of a shell ignores SIGINT, and its children would too
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    while not list(Path("out").glob("trials/*/*/metrics.jsonl")):
-        assert started.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: list(Path("out").glob("trials/*/*/metrics.jsonl")), started)
     os.kill(started.pid, signal.SIGINT)
-    _, errors = started.communicate(timeout=120)
+    _, errors = started.communicate(timeout=PATIENCE)
 
     assert started.returncode == 130
     assert "puffer sweep bandit --resume --folder out" in errors

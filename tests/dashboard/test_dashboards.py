@@ -13,6 +13,7 @@ from io import StringIO
 
 import pytest
 from boards import LOG, Clock, frame, learn, make, printed
+from waiting import PATIENCE
 
 from pufferlib.dashboard.dashboards import LiveDashboard, PlainDashboard
 from pufferlib.errors import UsageError
@@ -253,8 +254,8 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(follower)
 
 
-def read_until(leader: int, word: bytes, seconds: float = 300.0) -> bytes:
-    output, deadline = b"", time.monotonic() + seconds
+def read_until(leader: int, word: bytes) -> bytes:
+    output, deadline = b"", time.monotonic() + PATIENCE
     while word not in output and time.monotonic() < deadline:
         if select.select([leader], [], [], 0.1)[0]:
             output += os.read(leader, 1 << 16)
@@ -279,7 +280,7 @@ def test_ctrl_c_in_a_real_terminal_leaves_it_usable(terminal: tuple[int, int]) -
         run.send_signal(signal.SIGINT)
         output += read_until(leader, b"\x1b[?25h")
         assert b"\x1b[?25h" in output
-        assert run.wait(300) != 0
+        assert run.wait(PATIENCE) != 0
     finally:
         run.kill()
         run.wait()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from waiting import PATIENCE
 
 from pufferlib.distributed import shared_sums
 from pufferlib.distributed.shared_sums import SharedSums
@@ -16,7 +17,7 @@ from pufferlib.distributed.shared_sums import SharedSums
 SIZE = 3
 
 
-def together(work: Callable[[SharedSums, int], Any], timeout: float = 20.0) -> list[Any]:
+def together(work: Callable[[SharedSums, int], Any], timeout: float = PATIENCE) -> list[Any]:
     """Run `work` for each rank, threads in the place of processes; return what they return."""
     barrier, given, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
 

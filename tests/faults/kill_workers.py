@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rigs"))
 import gymnasium
 import numpy as np
 import psutil
-from faulty import children, is_within, nothing_left, watchdog
+from faulty import children, nothing_left
 from gymnasium.spaces import Box, Discrete
+from waiting import is_within, watchdog
 
 from pufferlib.errors import WorkerError
 from pufferlib.vectorization import Multiprocessing, Serial

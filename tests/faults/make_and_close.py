@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rigs"))
 
 import psutil
-from faulty import NOTHING, Faulty, children, memory_maps, open_files, watchdog
+from faulty import NOTHING, Faulty, children, memory_maps, open_files
+from waiting import watchdog
 
 from pufferlib.vectorization import Multiprocessing
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from faulty import Faulty, nothing_left, watchdog
+from faulty import Faulty, nothing_left
 from gymnasium.spaces import Box
 from malformed import CASES, Gym, Unmakeable, without_place
+from waiting import wait_until, watchdog
 
 import pufferlib
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization import Multiprocessing
 
 FORK: Any = {"start_method": "fork"}
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -78,16 +77,21 @@ def test_the_index_is_that_of_the_env_in_the_whole_vector() -> None:
                 vecenv.step(actions)
 
 
-def test_of_several_that_break_the_first_is_reported() -> None:
+def test_of_several_that_break_the_first_is_reported(tmp_path: Path) -> None:
     class Odd(Faulty):
         def step(self, action: Any) -> Any:
-            time.sleep(0.05 * action)  # worker 0 is the last to be done
+            if action:
+                wait_until((tmp_path / "gate").exists)
             raise ValueError("all of us")
 
     with Multiprocessing(Odd, 6, 3, **FORK) as vecenv:
         vecenv.reset(seed=0)
+        vecenv.recv()
+        vecenv.send([1, 0, 0, 0, 0, 0])
+        wait_until(lambda: len(vecenv._flags.ready(np.array([1, 2], np.int32))) == 2)
+        (tmp_path / "gate").touch()  # worker 0 is the last to be done
         with pytest.raises(EnvError, match=r"^Odd \(env 0\), `step`: raised ValueError"):
-            vecenv.step([3, 0, 1, 0, 0, 0])
+            vecenv.recv()
     with pytest.raises(EnvError, match=r"^Unmakeable \(env 0\), `__init__`: raised FileNotFound"):
         run(Unmakeable, 4, 4)
 

@@ -10,7 +10,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 
 import pytest
 import torch
+from signalled_run import signalled
+from waiting import PATIENCE
 
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError
@@ -56,39 +57,6 @@ def test_killed_saves_always_leave_a_sound_checkpoint() -> None:
     assert lines[3] == random[3] == 0
 
 
-class Training:
-    """A run of the command line in another process."""
-
-    def __init__(self, run_dir: str, name: str, *words: str) -> None:
-        self.run_dir = Path(run_dir)
-        command = [sys.executable, "-m", "pufferlib", "train", name, *TINY, *words]
-        self.process = subprocess.Popen(
-            [*command, f"--train.run-dir={run_dir}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENV,
-        )
-
-    @property
-    def folder(self) -> Path:
-        (folder,) = self.run_dir.iterdir()
-        return folder
-
-    def stop(self, rows: int, signum: int) -> int:
-        """Send a signal once the log has `rows` rows; return the exit code."""
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.process.communicate()
-            logs = list(self.run_dir.glob("*/metrics.jsonl"))
-            if logs and logs[0].read_text().count("\n") >= rows:
-                break
-            time.sleep(0.01)
-        self.process.send_signal(signum)
-        self.process.communicate(timeout=60)
-        return self.process.returncode
-
-
 def learnt(folder: Path) -> list[dict[str, Any]]:
     """Return what the log says of each iteration, but for times; later rows count."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -123,14 +91,17 @@ def assert_same_end(one: Path, other: Path) -> None:
 def test_a_stopped_run_that_is_resumed_ends_as_if_nothing_had_happened(
     signum: int, code: int, name: str, words: list[str]
 ) -> None:
-    stopped = Training("stopped", name, *words)
-    assert stopped.stop(rows=5, signum=signum) == code
-    before = checkpoint.load(stopped.folder / "latest.safetensors").values["iteration"]
-    assert 3 <= before < 40
-    assert main(["resume", str(stopped.folder)]) == 0
+    puffer = [sys.executable, *signalled(signum, iteration=8, once=Path("signalled"))]
+    run = [*puffer, "train", name, *TINY, *words, "--train.run-dir=stopped"]
+    done = subprocess.run(run, capture_output=True, text=True, env=ENV, timeout=PATIENCE)
+    assert done.returncode == code, done.stderr
+    (stopped,) = Path("stopped").iterdir()
+    before = checkpoint.load(stopped / "latest.safetensors").values["iteration"]
+    assert before == (6 if signum == signal.SIGKILL else 8)
+    assert main(["resume", str(stopped)]) == 0
     assert main(["train", name, *TINY, *words]) == 0
     (uninterrupted,) = Path("runs").iterdir()
-    assert_same_end(uninterrupted, stopped.folder)
+    assert_same_end(uninterrupted, stopped)
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,23 +17,19 @@ from faulty import (
     NOW,
     Faulty,
     FaultyStart,
-    is_within,
     loop_forever_holding_the_gil,
     nothing_left,
     sleep_forever,
-    slowness,
     stop_the_process,
-    watchdog,
 )
+from waiting import is_within, slowness, watchdog
 
 from pufferlib.errors import WorkerError
 from pufferlib.vectorization import Multiprocessing, Serial
 
-TIMEOUT = 0.4 * slowness()  # nothing else may take that long
+TIMEOUT = 0.5 * slowness()  # nothing else may take that long
 GRACE = 6.0  # for the stack, for the other workers, and for a busy machine
 FORK: Any = {"start_method": "fork"}
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True)
@@ -138,17 +135,17 @@ def test_a_reset_that_hangs_is_noticed_while_others_go_on(tmp_path: Path) -> Non
 
 
 class Slow(Faulty):
-    """Takes a good part of the time that it has for a step."""
+    """Takes a part of the time that it has for a step."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.3 * TIMEOUT)
+        time.sleep(0.2 * TIMEOUT)
         return super().step(action)
 
 
 def test_the_time_is_for_one_env_not_for_all_of_a_worker() -> None:
     with Multiprocessing(Slow, 8, 1, timeout=TIMEOUT, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        vecenv.step(NOTHING)  # takes 2.4 times `timeout`
+        vecenv.step(NOTHING)  # takes 1.6 times `timeout`
 
 
 def test_a_policy_that_thinks_for_long_is_no_hang() -> None:
@@ -183,11 +180,12 @@ def test_waiting_for_a_slow_env_costs_little() -> None:
             time.sleep(1.5)
             return super().step(action)
 
+    gc.collect()  # in a process with torch it takes longer than all looks together
     with Multiprocessing(Asleep, 2, 2, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        before = time.process_time()
+        before = time.thread_time()
         vecenv.step(NOTHING)
-        assert time.process_time() - before < 0.05 * 1.5
+        assert time.thread_time() - before < 0.05 * 1.5
 
 
 @pytest.mark.parametrize("crowded", [False, True])

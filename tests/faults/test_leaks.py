@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty import Faulty, nothing_left, watchdog
+from faulty import Faulty, nothing_left
 from make_and_close import run
 from train_long import CASES
 from train_long import run as train
+from waiting import watchdog
 
 from pufferlib.errors import EnvError, UsageError
 from pufferlib.vectorization import Multiprocessing

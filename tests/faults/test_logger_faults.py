@@ -8,14 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-
-SOON = 120.0  # seconds; a shared machine can take long to import torch
+from waiting import PATIENCE, wait_until
 
 
 def start(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
@@ -29,14 +27,6 @@ def start(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + SOON
-    while not happened():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def steps_of_jsonl(path: Path) -> list[int]:
@@ -89,7 +79,7 @@ with pufferlib.make("squared", num_envs=8, num_workers=1) as env:
     assert seen
     assert seen == steps[: len(seen)]  # only rows that waited for the thread can be missing
     assert helpers  # W&B works in a process of its own
-    _, left = psutil.wait_procs(helpers, timeout=10)
+    _, left = psutil.wait_procs(helpers, timeout=60)
     assert left == []
 
 
@@ -110,7 +100,7 @@ def test_a_server_that_never_answers_costs_no_time_and_no_row(
     script = """
 import time
 from pufferlib.loggers import BackgroundLogger, JsonlLogger, SafeLogger, WandbLogger
-BackgroundLogger.patience = 60  # a busy machine takes its time to open the run offline
+BackgroundLogger.patience = 120  # a busy machine takes its time to open the run offline
 logger = SafeLogger([JsonlLogger("log.jsonl"), WandbLogger("project")])
 slowest = 0.0
 for step in range(300):
@@ -126,12 +116,12 @@ print(slowest)
         tmp_path,
         WANDB_BASE_URL=silent_server,
         WANDB_API_KEY="0" * 40,
-        WANDB_INIT_TIMEOUT="3",
+        WANDB_INIT_TIMEOUT="10",
     )
-    output, reported = process.communicate(timeout=SOON)
+    output, reported = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 0
-    assert float(output) < 2.5  # the server alone holds up whoever waits for it for 3 s
+    assert float(output) < 9  # the server alone holds up whoever waits for it for 10 s
     assert steps_of_jsonl(tmp_path / "log.jsonl") == list(range(300))
     assert reported.count("WandbLogger cannot reach the server") == 1
     (kept,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, wait_until
 
 from pufferlib.runs import checkpoint
 
@@ -45,7 +46,7 @@ def test_a_run_goes_on_when_its_output_is_closed(dashboard: str, tmp_path: Path)
         assert process.stdout.read(1)
         process.stdout.close()
         err = process.stderr.read().decode()
-        assert process.wait(60) == 0, err
+        assert process.wait(PATIENCE) == 0, err
     assert err == ""
     assert rows(tmp_path) == list(range(1, 41))
     (latest,) = tmp_path.glob("runs/*/latest.safetensors")
@@ -61,17 +62,16 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path: Path) -> None:
     )
     os.close(slave)
     os.set_blocking(master, False)
-    deadline = time.monotonic() + 120
+
+    def has_three_rows() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.read(master, 1 << 16)  # a terminal that is not read would hold the run up
+        return len(rows(tmp_path)) >= 3
+
     try:
-        while len(rows(tmp_path)) < 3:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            try:
-                os.read(master, 1 << 16)  # a terminal that is not read would hold the run up
-            except BlockingIOError:
-                time.sleep(0.01)
+        wait_until(has_three_rows, process)
         os.close(master)
-        assert process.wait(60) == 129  # 128 + SIGHUP
+        assert process.wait(PATIENCE) == 129  # 128 + SIGHUP
     finally:
         process.kill()
         process.wait()
@@ -87,7 +87,7 @@ def test_a_result_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             cwd=tmp_path,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
     assert done.returncode == 1
     assert done.stderr == "puffer: cannot write to stdout: No space left on device\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from faulty import (
     AT_RESET,
@@ -19,16 +20,14 @@ from faulty import (
     NOW,
     Faulty,
     FaultyStart,
-    is_within,
     kill,
     leave,
     nothing_left,
     sleep_forever,
-    slowness,
     stop_the_process,
-    watchdog,
 )
 from train_through_kills import BATCH, train
+from waiting import slowness, wait_until, watchdog
 
 from pufferlib.errors import EnvError, WorkerError
 from pufferlib.native import NativeEnv
@@ -36,10 +35,7 @@ from pufferlib.vectorization import Multiprocessing, Serial
 
 FORK: Any = {"start_method": "fork"}
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*workers share.*core"),
-    pytest.mark.filterwarnings("ignore:worker .* Replaced"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:worker .* Replaced")
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +46,9 @@ def clean() -> Iterator[None]:
 
 def lose(vecenv: Multiprocessing, worker: int) -> None:
     """Kill a worker between two calls."""
-    os.kill(vecenv.worker_pids[worker], signal.SIGKILL)
-    time.sleep(0.02)
+    pid = vecenv.worker_pids[worker]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid))
 
 
 @pytest.mark.parametrize("moment", ["in a step", "between two calls"])
@@ -122,24 +119,26 @@ def test_a_death_while_another_is_replaced_is_not_missed(tmp_path: Path) -> None
 
         def __init__(self) -> None:
             super().__init__(kill)
-            if (tmp_path / "first").exists():
+            if (tmp_path / "first").exists() and not (tmp_path / "second").exists():
                 (tmp_path / "second").touch()
-                time.sleep(0.3)
+                other = wait_until((tmp_path / "pid").read_text)
+                wait_until(lambda: not psutil.pid_exists(int(other)))
 
         def step(self, action: Any) -> Any:
             if action == NOW:
+                wait_until((tmp_path / "pid").exists)
                 (tmp_path / "first").touch()
             if action == 2:
-                while not (tmp_path / "second").exists():
-                    time.sleep(0.01)
+                (tmp_path / "pid").write_text(str(os.getpid()))
+                wait_until((tmp_path / "second").exists)
                 kill()
             return super().step(action)
 
     with Multiprocessing(Slow, 2, 2, restart=2, timeout=120, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        start = time.monotonic()
-        vecenv.step([NOW, 2])
-        assert is_within(time.monotonic() - start, 5)  # by its death, not by its timeout
+        with pytest.warns(UserWarning, match="died of SIGKILL") as caught:  # by no timeout
+            vecenv.step([NOW, 2])
+        assert len(caught) == 2
         assert vecenv.truncations.all()
         vecenv.step(NOTHING)
 
@@ -167,11 +166,9 @@ def test_slots_under_way_are_replaced_too() -> None:
         counts = np.zeros(4, int)
         cuts = 0
         seen = np.zeros(4, bool)
-        deadline = time.monotonic() + 120
-        for step in itertools.count():
-            if step >= 60 and cuts >= 3:  # while two are alive, the dead are found after a while
+        for step in itertools.count():  # while two are alive, the dead are found after a while
+            if step >= 60 and cuts >= 3:
                 break
-            assert time.monotonic() < deadline, f"{cuts} cuts, {vecenv.restarts} restarts"
             batch = vecenv.recv()
             slots = np.arange(4)[batch.slots]
             for row, slot in enumerate(slots):
@@ -180,7 +177,7 @@ def test_slots_under_way_are_replaced_too() -> None:
                 assert batch.observations[row, 0] == counts[slot]
             seen[slots] = True
             vecenv.send([NOW if step in (7, 20, 21) else NOTHING, NOTHING])
-            time.sleep(0.005)
+            time.sleep(0.005)  # so that thousands of steps are not played until then
         assert cuts == vecenv.restarts == 3
 
 
@@ -213,7 +210,7 @@ def test_an_asynchronous_reset_is_made_again_by_the_new_worker(tmp_path: Path) -
 
 @pytest.mark.parametrize("fault", [sleep_forever, stop_the_process])
 def test_a_worker_that_hangs_is_replaced(fault: Any) -> None:
-    timeout = 0.3 * slowness()
+    timeout = 0.5 * slowness()
     with Multiprocessing(lambda: Faulty(fault), 4, 2, restart=1, timeout=timeout, **FORK) as vecenv:
         vecenv.reset(seed=0)
         with pytest.warns(UserWarning, match=rf"did not finish `step` of env 1 within {timeout:g}"):
@@ -284,10 +281,9 @@ def test_closing_with_restarts_left_only_warns_of_a_dead_worker() -> None:
 
 
 def test_training_goes_on_to_the_same_step_and_logs_its_restarts() -> None:
-    result = train(2, 3, pause=(0.02, 0.1), n_epochs=1)
+    result = train(2, 3, n_epochs=1)
     assert result.steps == 3 * BATCH
-    assert 1 <= result.restarts <= result.kills
-    assert result.logged_restarts >= 1
+    assert result.kills == result.restarts == result.logged_restarts == 2
 
 
 def nested(tmp_path: Path, restart: int) -> Multiprocessing:

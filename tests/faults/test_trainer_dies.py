@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -15,16 +16,8 @@ from typing import Any
 
 import psutil
 import pytest
-from faulty import (
-    AT_CLOSE,
-    NOTHING,
-    NOW,
-    Faulty,
-    is_within,
-    nothing_left,
-    sleep_forever,
-    watchdog,
-)
+from faulty import AT_CLOSE, NOTHING, NOW, Faulty, nothing_left, sleep_forever
+from waiting import is_within, wait_until, watchdog
 
 from pufferlib.errors import UsageError
 from pufferlib.vectorization import Multiprocessing
@@ -40,7 +33,8 @@ import psutil
 from faulty import Faulty, NOTHING, NOW, Simulated, loop_forever_holding_the_gil, sleep_forever
 from pufferlib.vectorization import Multiprocessing
 
-fault = {{"sleep": sleep_forever, "loop": loop_forever_holding_the_gil}}.get({doing!r})
+hang = {{"sleep": sleep_forever, "loop": loop_forever_holding_the_gil}}.get({doing!r})
+fault = hang and (lambda: (os.write(1, b"in the middle\\n"), hang()))
 simulators = iter(["daemon", "tree"])  # for each of the two workers
 make = {{"simulate": lambda: Simulated(next(simulators))}}.get({doing!r}, lambda: Faulty(fault))
 vecenv = Multiprocessing(make, 4, 2)
@@ -49,6 +43,9 @@ vecenv.step(NOTHING)
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
 if {doing!r} == "raise":
     raise RuntimeError("a mistake in the user's code")
+if not hang:
+    vecenv.step(NOTHING)
+    print("in the middle", "in the middle", sep="\\n", flush=True)
 while True:
     vecenv.step(NOTHING if fault is None else NOW)
 """
@@ -63,7 +60,6 @@ class Run:
     """A script that steps envs in two workers, and the processes that it has started."""
 
     def __init__(self, doing: str, tmp_path: Path) -> None:
-        self.shared = set(os.listdir("/dev/shm"))
         self.errors = tmp_path / "stderr"
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
@@ -80,6 +76,10 @@ class Run:
         self.helpers = [psutil.Process(int(pid)) for pid in line.split()]
         # the launcher and two workers; in each a daemon and its shell, and a tree of two processes
         assert len(self.helpers) == (11 if doing == "simulate" else 3)
+        maps = [Path(f"/proc/{run.pid}/maps") for run in (self.process, *self.helpers)]
+        assert "/dev/shm/" not in "".join(map(Path.read_text, maps))  # no name, nothing to leave
+        for _ in range(0 if doing == "raise" else 2):  # both workers hang, or all goes on
+            assert self.process.stdout.readline() == "in the middle\n"
 
     def press_ctrl_c(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
@@ -88,11 +88,8 @@ class Run:
         """Wait for the trainer and all that it started; return what it wrote to stderr."""
         start = time.monotonic()
         self.process.wait(SOON)
-        while running := [helper for helper in self.helpers if _is_running(helper)]:
-            assert is_within(time.monotonic() - start, LIMIT), running
-            time.sleep(0.01)
+        wait_until(lambda: not any(map(_is_running, self.helpers)))
         assert is_within(time.monotonic() - start, LIMIT)
-        assert set(os.listdir("/dev/shm")) <= self.shared
         return self.errors.read_text()
 
     def end(self) -> None:
@@ -118,7 +115,6 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
     def begin(doing: str) -> Run:
         runs.append(Run(doing, tmp_path))
-        time.sleep(0.1)  # until it is in the middle of something
         return runs[-1]
 
     with watchdog(SOON):
@@ -140,7 +136,7 @@ def test_ctrl_c_ends_all(start: Any, doing: str) -> None:
 def test_ctrl_c_twice_ends_all(start: Any) -> None:
     run = start("sleep")
     run.press_ctrl_c()
-    time.sleep(0.3)
+    wait_until(lambda: "KeyboardInterrupt" in run.errors.read_text())
     run.press_ctrl_c()  # while it closes
     run.assert_all_gone()
     assert run.process.returncode != 0
@@ -178,7 +174,7 @@ def test_a_training_run_that_is_interrupted_saves_and_ends_all(tmp_path: Path) -
         "train gym-CartPole-v1 --vec.backend multiprocessing --vec.num-envs 8 --vec.num-workers 2 "
         "--train.batch-size 512 --train.n-epochs 1 --train.device cpu --train.num-iterations 100000"
     )
-    with watchdog(120):
+    with watchdog(SOON):
         process = subprocess.Popen(
             [sys.executable, "-m", "pufferlib", *words.split()],
             cwd=tmp_path,
@@ -190,11 +186,8 @@ def test_a_training_run_that_is_interrupted_saves_and_ends_all(tmp_path: Path) -
             preexec_fn=hear_ctrl_c,
         )
         try:
-            deadline = time.monotonic() + SOON
-            while not any(log.stat().st_size for log in tmp_path.glob("runs/*/metrics.jsonl")):
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            logs = functools.partial(tmp_path.glob, "runs/*/metrics.jsonl")
+            wait_until(lambda: any(log.stat().st_size for log in logs()), process)
             helpers = psutil.Process(process.pid).children(recursive=True)
             os.killpg(process.pid, signal.SIGINT)
             _, errors = process.communicate(timeout=SOON)
@@ -206,9 +199,8 @@ def test_a_training_run_that_is_interrupted_saves_and_ends_all(tmp_path: Path) -
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert list(tmp_path.glob("runs/*/latest.safetensors"))
-    while any(map(_is_running, helpers)):
-        assert is_within(time.monotonic() - ended, LIMIT)
-        time.sleep(0.01)
+    wait_until(lambda: not any(map(_is_running, helpers)))
+    assert is_within(time.monotonic() - ended, LIMIT)
 
 
 # ---- An interrupt that does not end the program, as in a notebook --------------------------------
@@ -263,20 +255,28 @@ def test_a_vector_can_be_used_after_an_interrupt(call: str, delay: float) -> Non
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("closer", ["a signal handler", "a thread"])
-def test_a_step_during_which_the_vector_is_closed_ends(closer: str) -> None:
-    vecenv = Multiprocessing(lambda: Faulty(sleep_forever), 2, 2, start_method="fork")
+def test_a_step_during_which_the_vector_is_closed_ends(closer: str, tmp_path: Path) -> None:
+    def fault() -> None:
+        (tmp_path / "begun").touch()
+        sleep_forever()
+
+    vecenv = Multiprocessing(lambda: Faulty(fault), 2, 2, start_method="fork")
     vecenv.reset(seed=0)
+    main = threading.get_ident()
+
+    def end() -> None:
+        wait_until((tmp_path / "begun").exists)
+        vecenv.close() if closer == "a thread" else signal.pthread_kill(main, signal.SIGALRM)
+
     previous = signal.signal(signal.SIGALRM, lambda number, frame: vecenv.close())
-    timer = threading.Timer(0.1, vecenv.close)
+    thread = threading.Thread(target=end)
     try:
-        timer.start() if closer == "a thread" else signal.setitimer(signal.ITIMER_REAL, 0.1)
+        thread.start()
         with pytest.raises(UsageError, match="`close` was called in the middle of a step"):
             vecenv.step(NOW)
     finally:
+        thread.join()
         signal.signal(signal.SIGALRM, previous)
-        timer.cancel()
-    if closer == "a thread":
-        timer.join()
 
 
 class Talkative(Faulty):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -23,14 +24,13 @@ from faulty import (
     Faulty,
     Simulated,
     children,
-    is_within,
     kill,
     nothing_left,
     sleep_forever,
     wait_for_end,
-    watchdog,
 )
 from kill_workers import LIMIT, kill_once
+from waiting import is_within, wait_until, watchdog
 
 from pufferlib.errors import UsageError, WorkerError
 from pufferlib.native import NativeEnv
@@ -39,8 +39,6 @@ from pufferlib.vectorization.processes.worker import Setup
 from pufferlib.vectorization.processes.worker_group import WorkerGroup
 
 FORK: Any = {"start_method": "fork"}
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
 
 
 @pytest.fixture(autouse=True)
@@ -122,8 +120,9 @@ def test_a_death_between_two_calls_is_reported_by_the_next(call: str) -> None:
     vecenv.recv()
     if call == "recv":
         vecenv.send(0)
-    os.kill(vecenv.worker_pids[1], signal.SIGKILL)
-    time.sleep(0.05)
+    pid = vecenv.worker_pids[1]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid))
 
     def run() -> None:
         if call == "send":
@@ -183,13 +182,17 @@ def test_a_death_in_the_middle_of_a_message_is_reported() -> None:
         def step(self, action: Any) -> Any:
             *rest, _ = super().step(NOTHING)
             if action == NOW:
-                threading.Timer(0.05, kill).start()
-                return *rest, {"words": np.zeros(50_000_000)}  # takes longer than that
+                threading.Timer(0.2, kill).start()
+                return *rest, {"words": np.zeros(2_000_000)}  # more than a socket holds
             return *rest, {}
 
     vecenv = Multiprocessing(Verbose, 2, 2, **FORK)
     vecenv.reset(seed=0)
-    error, _ = error_of(lambda: [vecenv.step([NOTHING, NOW]) for _ in range(2)])
+    vecenv.recv()
+    pid = vecenv.worker_pids[1]
+    vecenv.send([NOTHING, NOW])
+    wait_until(lambda: not psutil.pid_exists(pid))  # it never gets all of it written
+    error, _ = error_of(vecenv.recv)
     assert error.worker == 1
     assert error.signal == "SIGKILL"
 
@@ -286,7 +289,7 @@ def test_an_unread_stderr_holds_nothing_up() -> None:
         vecenv.recv()
         pids = vecenv.worker_pids
         vecenv.send([NOW, NOTHING])  # worker 0 waits for a reader that never comes
-        time.sleep(0.1)
+        wait_until(lambda: not select.select([], [writing], [], 0)[1])  # it is full
         os.kill(pids[1], signal.SIGKILL)
         error, seconds = error_of(vecenv.recv)
         assert error.worker in (0, 1)

@@ -2,33 +2,36 @@
 
     python tests/faults/train_through_kills.py [KILLS=50] [SEED=0]
 
-CartPole-v1 of Gymnasium in worker processes that are killed at random moments and replaced. The run
+CartPole-v1 of Gymnasium in worker processes that are killed in random steps and replaced. The run
 must end at the same step as an undisturbed one, report its restarts in its log, and solve the
 game: a mean return of 475 or more over the last episodes, as Gymnasium has it.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rigs"))
 
 import numpy as np
-from faulty import nothing_left, watchdog
+from faulty import nothing_left
+from waiting import watchdog
 
 import pufferlib
 
 SOLVED = 475.0
 NUM_ENVS, NUM_WORKERS, BATCH = 32, 2, 2048
+TURNS = BATCH // NUM_ENVS  # of an iteration
 ITERATIONS = 200  # 400k steps; undisturbed it is solved after about half of them
 
 
@@ -40,38 +43,31 @@ class Result(NamedTuple):
     restarts: int
     logged_restarts: float
     mean_reward: float
-    seconds: float
 
 
-class Killer(threading.Thread):
-    """Kills a random worker every now and then, until it has killed enough."""
+class Killer:
+    """Kills a random worker in some of the turns: a run of any speed gets all of its kills."""
 
-    def __init__(self, vecenv: Any, kills: int, pause: tuple[float, float], seed: int) -> None:
-        super().__init__(daemon=True)
-        self.vecenv, self.left, self.killed = vecenv, kills, 0
-        self.pause, self.rng = pause, np.random.default_rng(seed)
-        self.stopped = threading.Event()
+    def __init__(self, vecenv: Any, turns: Collection[int], rng: np.random.Generator) -> None:
+        self.turns, self.rng, self.killed = turns, rng, 0
+        self.count, self.send = itertools.count(), vecenv.send
+        self.vecenv, vecenv.send = vecenv, self.send_and_kill
 
-    def run(self) -> None:
-        while self.left > 0 and not self.stopped.wait(self.rng.uniform(*self.pause)):
-            pids = list(self.vecenv._group.pids.values())  # as the main thread knows them
-            try:
-                os.kill(int(self.rng.choice(pids)), signal.SIGKILL)
-            except (ProcessLookupError, ValueError):
-                continue  # that one was dead already
-            self.left, self.killed = self.left - 1, self.killed + 1
+    def send_and_kill(self, actions: Any) -> None:
+        self.send(actions)
+        if next(self.count) in self.turns:
+            time.sleep(self.rng.uniform(0, 1e-3))  # in a step, or after it
+            os.kill(int(self.rng.choice(self.vecenv.worker_pids)), signal.SIGKILL)
+            self.killed += 1
 
 
 def train(
-    kills: int,
-    iterations: int,
-    pause: tuple[float, float] = (0.05, 0.5),
-    seed: int = 0,
-    n_epochs: int = 10,
+    kills: int, iterations: int, seed: int = 0, n_epochs: int = 10, timeout: float = 60.0
 ) -> Result:
-    """Train for `iterations` while up to `kills` workers die, with `pause` seconds in between."""
-    start = time.monotonic()
-    options = {"restart": 2 * kills + 1, "timeout": 60.0, "start_method": "fork"}
+    """Train for `iterations`, in as many of whose turns as `kills` a worker dies."""
+    rng = np.random.default_rng(seed)
+    turns = set(rng.choice(iterations * TURNS - 2, kills, replace=False).tolist())
+    options = {"restart": 2 * kills + 1, "timeout": timeout, "start_method": "fork"}
     with (
         tempfile.TemporaryDirectory() as folder,
         pufferlib.make(
@@ -95,14 +91,11 @@ def train(
             logger=pufferlib.JsonlLogger(Path(folder) / "log.jsonl"),
         ) as trainer,
     ):
-        killer = Killer(vecenv, kills, pause, seed)
-        killer.start()
+        killer = Killer(vecenv, turns, rng)
         while not trainer.done:
             trainer.evaluate()
             trainer.train()
             log = trainer.mean_and_log()
-        killer.stopped.set()
-        killer.join()
         steps = trainer.steps
         lines = (Path(folder) / "log.jsonl").read_text().splitlines()
         logged = json.loads(lines[-1]).get("env/restarts", 0.0)
@@ -113,7 +106,6 @@ def train(
         getattr(vecenv, "restarts", 0),
         logged,
         log["mean_reward"],
-        time.monotonic() - start,
     )
 
 
@@ -122,9 +114,8 @@ def main(kills: int = 50, seed: int = 0) -> None:
     with watchdog(3000), nothing_left():
         undisturbed = train(0, ITERATIONS, seed=seed)
     print(f"undisturbed: {undisturbed}", flush=True)
-    pause = 0.8 * undisturbed.seconds / max(1, kills)
     with watchdog(3000), nothing_left():
-        disturbed = train(kills, ITERATIONS, (0.2 * pause, 1.6 * pause), seed)
+        disturbed = train(kills, ITERATIONS, seed)
     print(f"disturbed:   {disturbed}")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     good = (

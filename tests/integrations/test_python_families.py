@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -157,3 +161,19 @@ def test_openspiel_makes_its_spaces_once() -> None:
     assert env.observation_space(player) is before[0]
     assert env.action_space(player) is before[1]
     assert before[0].contains(env.observe(player))
+
+
+def test_a_vizdoom_game_leaves_no_file_of_a_sound_server(tmp_path: Path) -> None:
+    if not is_installed("vizdoom"):
+        pytest.skip("vizdoom is not installed")
+    code = "import pufferlib; env = pufferlib.make('vizdoom-basic', num_envs=1, num_workers=1)"
+    home = {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+    (tmp_path / "home").mkdir()
+    environment = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"}
+    subprocess.run(
+        [sys.executable, "-c", f"{code}; env.reset(seed=0); env.close()"],
+        env={**environment, **home},
+        cwd=tmp_path,
+        check=True,
+    )
+    assert [path.name for path in tmp_path.rglob("*")] == ["home"]

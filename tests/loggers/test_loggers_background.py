@@ -12,13 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faulty import is_within
+from waiting import PATIENCE, is_within, wait_until
 
 from pufferlib.errors import MissingExtraError
 from pufferlib.loggers import BackgroundLogger, Logger, SafeLogger
 from pufferlib.loggers.background import load
-
-SOON = 120.0  # seconds until a test gives up waiting for a thread
 
 
 class Backend(BackgroundLogger):
@@ -38,7 +36,7 @@ class Backend(BackgroundLogger):
 
     def _write(self, metrics: Mapping[str, float], step: int) -> None:
         self.threads.add(threading.get_ident())
-        self.gate.wait(SOON)
+        self.gate.wait(PATIENCE)
         self.rows.append((step, dict(metrics)))
 
     def _finish(self) -> None:
@@ -48,13 +46,6 @@ class Backend(BackgroundLogger):
 
 def steps(backend: Backend) -> list[int]:
     return [step for step, _ in backend.rows]
-
-
-def wait_until(happened: object) -> None:
-    deadline = time.monotonic() + SOON
-    while not happened():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_one_other_thread_writes_the_entries_in_order() -> None:
@@ -219,12 +210,14 @@ def test_logging_after_close_raises() -> None:
 
 def test_a_script_that_never_closes_keeps_its_last_entries(tmp_path: Path) -> None:
     script = """
-import sys, time
+import sys, threading, time
 from pufferlib.loggers import BackgroundLogger
 
+begun = threading.Event()
 class Slow(BackgroundLogger):
     def _open(self): self.file = open(sys.argv[1], "w")
     def _write(self, metrics, step):
+        begun.set()
         time.sleep(0.02)
         self.file.write(f"{step}\\n")
     def _finish(self): self.file.close()
@@ -232,10 +225,10 @@ class Slow(BackgroundLogger):
 logger = Slow()
 for step in range(10):
     logger.log({}, step)
-time.sleep(0.03)  # the thread has begun
+begun.wait()
 """
     path = tmp_path / "rows.txt"
-    subprocess.run([sys.executable, "-c", script, path], check=True, timeout=SOON)
+    subprocess.run([sys.executable, "-c", script, path], check=True, timeout=PATIENCE)
 
     assert path.read_text().split() == [str(step) for step in range(10)]
 

@@ -1,8 +1,9 @@
 """The process of a trial without torch: logs as a run does, in a tenth of a second.
 
 `python fake_trial.py train NAME --config INI`. The score is that of the learning rate in the ini;
-`--env.<fault>` there makes it misbehave: diverge, crash, silent, usage, bug, full, dies-training,
-and dies-ending-N by signal N.
+`--env.fault` there makes it misbehave: diverge, crash, silent, usage, bug, full, dies-training, and
+dies-ending-N by signal N. With `--env.gate N` it waits after N of its LINES until someone makes the
+file GATE in its folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ import threading
 import time
 from pathlib import Path
 
+from waiting import wait_until
+
 LINES = 10
+GATE = "gate"
 
 
 def end_with_driver() -> None:
@@ -34,7 +38,8 @@ def main() -> None:
     ini = configparser.ConfigParser()
     ini.read(sys.argv[sys.argv.index("--config") + 1])
     train = ini["train"]
-    fault = ini["env"].get("fault", "") if "env" in ini else ""
+    env = dict(ini["env"]) if "env" in ini else {}
+    fault = env.get("fault", "")
     rate = float(train["learning_rate"])
     if fault == "usage":
         sys.exit("puffer: Unknown param of `fake` `fault`.")
@@ -44,7 +49,7 @@ def main() -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     with (folder / "metrics.jsonl").open("a", buffering=1) as log:
         for line in range(1, LINES + 1):
-            time.sleep(float(ini["env"].get("pause", "0.01")) if "env" in ini else 0.01)
+            time.sleep(float(env.get("pause", "0.01")))
             if fault == "crash" and line > 3:
                 os.abort()
             if fault == "full" and line > 3:
@@ -60,6 +65,8 @@ def main() -> None:
             if fault != "silent":
                 record["mean_reward"] = score
             log.write(json.dumps({**record, "episodes": 3}) + "\n")
+            if line == int(env.get("gate", 0)):
+                wait_until((folder.parent / GATE).exists)
     if fault == "dies-training":
         os.kill(os.getpid(), signal.SIGKILL)
     (folder / "latest.safetensors").write_bytes(b"")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import gc
 import os
 import re
@@ -22,6 +21,7 @@ import gymnasium
 import numpy as np
 import psutil
 from gymnasium.spaces import Box, Discrete
+from waiting import is_within
 
 NOTHING, NOW, AT_CLOSE, AT_RESET = range(4)  # actions
 BAD_SEED = 13
@@ -157,33 +157,6 @@ DEATHS: dict[str, tuple[Callable[[], None], str | None, str]] = {
     "os._exit": (leave, None, "exited with code 7"),
     "abort": (abort, "SIGABRT", "died of SIGABRT"),
 }
-
-
-# ---- Time on a machine that others use too -------------------------------------------------------
-
-
-def slowness() -> float:
-    """Return how many times longer work takes now than on an idle machine, at least 1."""
-    start, worked = time.monotonic(), time.thread_time()
-    while time.thread_time() - worked < 0.02:
-        pass
-    share = (time.monotonic() - start) / 0.02
-    return max(1.0, share, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
-def is_within(seconds: float, limit: float) -> bool:
-    """Return whether something took less than `limit`, or would have, had the machine been idle."""
-    return seconds < limit or seconds < limit * slowness()
-
-
-@contextmanager
-def watchdog(seconds: float = 300.0) -> Iterator[None]:
-    """End the process, and show all stacks, if the block hangs: a run must not be endless."""
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 # ---- What is left --------------------------------------------------------------------------------

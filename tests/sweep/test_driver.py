@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from fake_trial import GATE
 
 from pufferlib import config as configs
 from pufferlib.config import SweepConfig, check_range
@@ -41,6 +42,13 @@ def make_driver(
     overrides = [("env", key, value) for key, value in (env or {}).items()]
     config = configs.load("", overrides, packaged=False)
     return Driver(study, config, folder, executor=LocalExecutor((str(FAKE),)))
+
+
+HELD = {"gate": "5"}  # half of a trial, and no more until its gate is open
+
+
+def open_gate(event: Event) -> None:
+    (Path(event.trial.folder) / GATE).touch()
 
 
 def states(study: Study) -> list[str]:
@@ -138,11 +146,13 @@ def test_a_report_needs_no_botorch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_killed_trial_is_lost_and_replaced(tmp_path: Path) -> None:
-    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=2, parallel=1)
+    driver = make_driver(tmp_path, env=HELD, num_trials=2, parallel=1)
     kills = []
 
     def kill_first(event: Event) -> None:
-        if event.kind == "progress" and not kills:
+        if kills:
+            open_gate(event)
+        elif event.kind == "progress":
             (child,) = psutil.Process().children()
             kills.append(child.pid)
             os.kill(child.pid, signal.SIGKILL)
@@ -157,7 +167,7 @@ def test_a_killed_trial_is_lost_and_replaced(tmp_path: Path) -> None:
 
 
 def test_a_config_that_is_killed_twice_has_failed(tmp_path: Path) -> None:
-    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=1, parallel=1)
+    driver = make_driver(tmp_path, env=HELD, num_trials=1, parallel=1)
 
     def kill(event: Event) -> None:
         if event.kind == "progress":
@@ -174,8 +184,14 @@ def test_a_config_that_is_killed_twice_has_failed(tmp_path: Path) -> None:
 def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
     texts = {"train.learning_rate": "0.001, 0.0011, 0.0012, 0.0013, 0.1"}
     driver = make_driver(
-        tmp_path, texts, env={"pause": "0.05"}, num_trials=12, parallel=1, early_stop=True
+        tmp_path, texts, env={"gate": "9"}, num_trials=12, parallel=1, early_stop=True
     )
+
+    def let_others_finish(event: Event) -> None:
+        if event.trial.number < 5 or event.trial.config["train.learning_rate"] < 0.1:
+            open_gate(event)
+
+    driver.on_event = let_others_finish
     driver.run()
 
     bad = [t for t in driver.study.trials() if t.config["train.learning_rate"] == 0.1]
@@ -186,15 +202,16 @@ def test_a_hopeless_trial_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_runs_when_the_cost_is_spent_is_cut(tmp_path: Path) -> None:
-    driver = make_driver(tmp_path, env={"pause": "0.1"}, num_trials=None, max_cost=1.5, parallel=1)
+    driver = make_driver(tmp_path, env=HELD, num_trials=None, max_cost=1.5, parallel=1)
+    driver.on_event = lambda event: open_gate(event) if event.trial.number == 0 else None
     driver.run()  # a whole trial costs 1
 
     assert states(driver.study) == ["complete", "cut"]
-    assert 0.5 <= driver.study.trials()[1].cost < 1
+    assert driver.study.trials()[1].cost == 0.5
 
 
 def test_an_interrupt_ends_the_trials_and_the_sweep_can_be_resumed(tmp_path: Path) -> None:
-    driver = make_driver(tmp_path, env={"pause": "0.05"}, num_trials=3, parallel=2)
+    driver = make_driver(tmp_path, env=HELD, num_trials=3, parallel=2)
 
     def interrupt(event: Event) -> None:
         if event.kind == "progress":
@@ -207,7 +224,9 @@ def test_an_interrupt_ends_the_trials_and_the_sweep_can_be_resumed(tmp_path: Pat
     assert set(states(driver.study)) == {"lost"}
 
     study, _ = load_study(None, None, tmp_path)
-    Driver(study, driver.config, tmp_path, executor=LocalExecutor((str(FAKE),))).run()
+    again = Driver(study, driver.config, tmp_path, executor=LocalExecutor((str(FAKE),)))
+    again.on_event = open_gate
+    again.run()
     assert states(study).count("complete") == 3
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_trial import GATE
+from waiting import wait_until
 
 from pufferlib import config as configs
 from pufferlib.config import SweepConfig, check_range
@@ -20,7 +21,6 @@ pytest.importorskip("optuna", reason="needs pufferlib[sweep]")
 pytestmark = pytest.mark.slow
 
 RIGS = Path(__file__).resolve().parents[1] / "rigs"
-START_SECONDS = 300
 
 
 @pytest.fixture
@@ -38,11 +38,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayExe
             stderr=log,
         )
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while not (folder / "address").exists():
-            assert cluster.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until((folder / "address").exists, cluster)
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
         monkeypatch.setenv("RAY_ADDRESS", (folder / "address").read_text())
         made = RayExecutor((str(RIGS / "fake_trial.py"),))
@@ -59,12 +55,14 @@ def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(
     ranges = {"train.learning_rate": check_range("train.learning_rate", [0.001, 0.01], "x")}
     options = SweepConfig(num_trials=3, method="random", parallel=2, early_stop=False)
     study = create_study(None, "study", SearchSpace(ranges), options, tmp_path)
-    config = configs.load("", [("env", "pause", "0.3")], packaged=False)
+    config = configs.load("", [("env", "gate", "5")], packaged=False)
     driver = Driver(study, config, tmp_path, executor=executor)
     killed: list[int] = []
 
     def kill_once(event: Event) -> None:
-        if event.kind == "progress" and not killed:
+        if killed:
+            (Path(event.trial.folder) / GATE).touch()
+        elif event.kind == "progress":
             killed.append(event.trial.number)
             running = next(r for r in driver._running if r.trial.number == killed[0])
             running.process.kill()

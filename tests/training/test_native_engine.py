@@ -163,7 +163,8 @@ def test_rollouts_in_c_are_normalised_as_torch_does(
         with torch.no_grad():
             inner.critic.weight.normal_()
             inner.actor.bias[always] = 60.0  # one action of each component
-        run = PuffeRL(env, policy, **SMALL, num_steps=16, norm_obs=True, engine=engine)
+        size = {**SMALL, "num_steps": 16, "batch_size": max(1024, 16 * env.num_agents)}
+        run = PuffeRL(env, policy, **size, norm_obs=True, engine=engine)
         for _ in range(4):
             run.evaluate()
         runs.append(run)

@@ -22,8 +22,6 @@ from pufferlib.vectorization import Serial, Threads, VectorEnv, backends
 from pufferlib.vectorization.creators import Recipe
 from pufferlib.vectorization.sizes import resolve_sizes
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*workers share.*core")
-
 
 class Timed(gymnasium.Env[Any, Any]):
     """Computes for `seconds` in every step."""

@@ -313,7 +313,7 @@ def test_close_frees_the_simulator_and_is_safe_twice() -> None:
 @pytest.mark.parametrize("options", [{}, {"mode": "async", "surplus_envs": 4}])
 def test_a_policy_trains_on_batches(options: dict[str, Any]) -> None:
     with Batched(walks(), 8, **options) as batched:
-        trainer = pufferlib.PuffeRL(batched, device="cpu", batch_size=256, num_steps=16, seed=1)
+        trainer = pufferlib.PuffeRL(batched, device="cpu", batch_size=384, num_steps=16, seed=1)
         for _ in range(2):
             metrics = trainer.evaluate()
             losses = trainer.train()

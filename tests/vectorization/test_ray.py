@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 import pytest
-from faulty import is_within
+from waiting import PATIENCE, is_within, wait_until
 
 import pufferlib
 from pufferlib.errors import EnvError, MissingExtraError, UsageError, WorkerError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import ray
 
 NUM_CPUS = 2
-START_SECONDS = 240  # a cluster takes 5 s, but may need several attempts on a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -67,12 +66,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
                     stderr=log,
                     start_new_session=True,
                 )
-    deadline = time.monotonic() + START_SECONDS
-    while not (folder / "address").exists():
-        has_failed = started is not None and started.poll() is not None
-        assert not has_failed, (folder / "log").read_text()
-        assert time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.1)
+    try:
+        wait_until((folder / "address").exists, started)
+    except AssertionError:
+        pytest.fail((folder / "log").read_text())
     return (folder / "address").read_text()
 
 
@@ -368,7 +365,7 @@ def test_a_cluster_of_its_own_listens_on_loopback_only(tmp_path: Path) -> None:
             },
             capture_output=True,
             text=True,
-            timeout=START_SECONDS,
+            timeout=PATIENCE,
         )
     assert done.returncode == 0, done.stderr
     addresses = done.stdout.split()
@@ -406,10 +403,5 @@ def test_a_connection_of_the_user_stays(connected: None) -> None:
             Ray(Fickle, 1, 2)
     assert ray.is_initialized()
 
-    def ask_on(seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            ray.get(actor.call.remote("snapshot"))
-
-    with pytest.raises(ray.exceptions.RayActorError):
-        ask_on(30)  # Ray does not say when a kill is done
+    with pytest.raises(ray.exceptions.RayActorError):  # Ray does not say when a kill is done
+        wait_until(lambda: ray.get(actor.call.remote("snapshot")) and False)

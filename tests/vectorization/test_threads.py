@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from numpy.typing import NDArray
+from waiting import wait_until
 
 import pufferlib
 from pufferlib.errors import UsageError
@@ -65,7 +65,7 @@ def test_a_fork_of_the_process_neither_steps_nor_hangs(double_buffer: bool) -> N
         vecenv.send(0)  # a half is under way
     pid = os.fork()  # threads do not come along
     if pid == 0:
-        signal.alarm(30)  # ends it, if it hangs
+        signal.alarm(120)  # ends it, if it hangs
         code = 1
         try:
             vecenv.reset()
@@ -110,7 +110,7 @@ def test_another_thread_runs_while_envs_step() -> None:
         while not stop.wait(0.0005):
             ticks += 1
 
-    with Threads("breakout", 32768, 1, frameskip=16) as vecenv:
+    with Threads("breakout", 131072, 1, frameskip=16) as vecenv:
         vecenv.reset(seed=0)
         actions = np.zeros(vecenv.num_agents, np.int32)
         other = threading.Thread(target=tick)
@@ -118,7 +118,7 @@ def test_another_thread_runs_while_envs_step() -> None:
         most = 0
         for _ in range(200):
             before = ticks
-            vecenv.step(actions)  # about 10 ms
+            vecenv.step(actions)  # 10 ms or more
             most = max(most, ticks - before)
             if most >= 3:
                 break
@@ -362,10 +362,8 @@ def test_envs_step_while_the_caller_does_something_else() -> None:
         before = vecenv.reset(seed=0).copy()
         _, upper = vecenv.recv(), vecenv.recv()
         vecenv.send(0)
-        deadline = time.perf_counter() + 120
-        while (vecenv.observations[31] == before[31]).all():  # the last env of the half
-            assert time.perf_counter() < deadline
-            time.sleep(0.001)  # and no call that could step it
+        # the last env of the half, and no call that could step it
+        wait_until(lambda: (vecenv.observations[31] != before[31]).any())
         assert (upper.observations == before[32:]).all()
 
 

@@ -23,7 +23,7 @@ static void puf_wake(atomic_uint* word, uint32_t bits) {
 #include "sync/flags.c"
 #include "tests/check.h"
 
-enum { MAX_WORKERS = 8, PATIENCE_MS = 20000 };  // nothing here takes a thousandth of that
+enum { MAX_WORKERS = 8, PATIENCE_MS = 120000 };  // nothing here takes a thousandth of that
 
 // What a vector has: flags, a descriptor that shows a death, and rows that flags must keep in
 // order.

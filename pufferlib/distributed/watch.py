@@ -192,9 +192,9 @@ class Watch:
     def _lose(self, message: str) -> None:
         if self._lost is not None:
             return
+        self._send_all(f"lost {message}")  # first: the main thread may end the process after this
         self._lost = message
         self._known.set()
-        self._send_all(f"lost {message}")
         self.on_lost()
         threading.Thread(target=self._insist, args=(self._count,), daemon=True).start()
 

@@ -14,6 +14,7 @@ import pickle
 import socket
 import stat
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -290,6 +291,7 @@ def join_world(
     global _shared
     meeting = _meet(environ)
     if meeting is None:
+        _warn_of_srun(environ)
         return ALONE
     local_rank = int(environ.get("LOCAL_RANK", "0"))
     meeting.watch.timeout = timeout
@@ -312,6 +314,19 @@ def join_world(
             )
         world.shared = _shared
     return world
+
+
+def _warn_of_srun(environ: Mapping[str, str]) -> None:
+    """Warn, in the first task of several that SLURM starts, that they do not train together."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS", "")
+    is_first = environ.get("SLURM_PROCID") == "0" and "RANK" not in environ
+    if is_first and tasks.isdecimal() and int(tasks) > 1:
+        warnings.warn(
+            f"this is one of {tasks} SLURM tasks without a rank: each that `srun` starts trains an "
+            "independent run. Try `srun --ntasks-per-node=1 torchrun ...`, see docs/distributed.md.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _die_with_torchrun() -> None:

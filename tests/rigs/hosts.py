@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 PORT = 29577
-_SETUP = 'mount --make-rprivate / && mount --bind "$1" "$2" && hostname "$3" && shift 3 && exec "$@"'
+_SETUP = (
+    'mount --make-rprivate / && mount --bind "$1" "$2" && hostname "$3" && shift 3 && exec "$@"'
+)
 
 
 class Hosts(NamedTuple):
@@ -27,10 +29,10 @@ class Hosts(NamedTuple):
 
     def start(self, host: int, *command: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command on a host, in a session of its own."""
-        inside = ["sh", "-c", _SETUP, "sh", str(self.own[host]), str(self.shared), f"host{host}"]
+        inside = ["ip", "netns", "exec", self.names[host], "unshare", "--mount", "--uts"]
+        inside += ["sh", "-c", _SETUP, "sh", str(self.own[host]), str(self.shared), f"host{host}"]
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.names[host], "unshare", "--mount", "--uts", *inside]
-            + list(command),
+            [*inside, *command],
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

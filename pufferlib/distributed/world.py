@@ -322,8 +322,8 @@ def _warn_of_srun(environ: Mapping[str, str]) -> None:
     is_first = environ.get("SLURM_PROCID") == "0" and "RANK" not in environ
     if is_first and tasks.isdecimal() and int(tasks) > 1:
         warnings.warn(
-            f"this is one of {tasks} SLURM tasks without a rank: each that `srun` starts trains an "
-            "independent run. Try `srun --ntasks-per-node=1 torchrun ...`, see docs/distributed.md.",
+            f"SLURM has {tasks} tasks, and this one has no rank: each that `srun` starts trains a "
+            "run of its own. Try `srun --ntasks-per-node=1 torchrun ...` (docs/distributed.md).",
             UserWarning,
             stacklevel=3,
         )

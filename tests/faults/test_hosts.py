@@ -97,13 +97,13 @@ def test_a_cut_link_ends_all_ranks_and_names_those_behind_it(hosts: Hosts) -> No
     _, alive = psutil.wait_procs(ranks, timeout=LONG)
     assert not alive
     assert is_within(time.monotonic() - cut, 30)
-    hosts.set_link("up")  # the torchrun of host 1 waits for its store
+    assert processes[0].wait(LONG) != 0
+    processes[1].kill()  # torchrun itself waits for its store on host 0
     said = outputs(processes)
-    for host, process in enumerate(processes):
+    for host in range(2):
         other = f"rank {1 - host} (pid {ranks[1 - host].pid} on host{1 - host}, "
         line = f"no answer within 5 s (`timeout`) from {other}{ADDRESSES[1 - host]})"
         assert said[host].count(line) == 1, said[host]
-        assert process.returncode not in (0, None)
     (folder,) = hosts.own[0].iterdir()
     assert (folder / "latest.safetensors").stat().st_size
 

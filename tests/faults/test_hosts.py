@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faulty import is_within
+from faulty import is_within, wait_for_end
 from hosts import ADDRESSES, Hosts, two_hosts, why_no_hosts
 
 pytestmark = [
@@ -94,8 +94,7 @@ def test_a_cut_link_ends_all_ranks_and_names_those_behind_it(hosts: Hosts) -> No
     assert len(ranks) == 2
     hosts.set_link("down")
     cut = time.monotonic()
-    _, alive = psutil.wait_procs(ranks, timeout=LONG)
-    assert not alive
+    assert not wait_for_end({rank.pid for rank in ranks}, LONG)
     assert is_within(time.monotonic() - cut, 30)
     assert processes[0].wait(LONG) != 0
     processes[1].kill()  # torchrun itself waits for its store on host 0
@@ -115,7 +114,7 @@ def test_a_rank_that_is_killed_is_named_on_both_hosts(hosts: Hosts, host: int) -
     victim, others = trainers(processes[host])[1], trainers(processes[1 - host])
     victim.kill()
     killed = time.monotonic()
-    assert not psutil.wait_procs(others, timeout=LONG)[1]
+    assert not wait_for_end({other.pid for other in others}, LONG)
     assert is_within(time.monotonic() - killed, 30)
     for process, said in zip(processes, outputs(processes), strict=True):
         assert process.returncode not in (0, None)

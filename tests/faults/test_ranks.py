@@ -116,7 +116,7 @@ def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
         first, second = trainers(process)
         second.suspend()
         stopped = time.monotonic()
-        assert not psutil.wait_procs([first], timeout=300)[1]
+        assert not wait_for_end({first.pid}, 300)
         assert is_within(time.monotonic() - stopped, 30)
         second.resume()
         output, _ = process.communicate(timeout=300)

@@ -294,7 +294,8 @@ def test_a_lost_node_is_replaced_by_what_is_left_or_named_at_once(num_cpus: str)
         )
     else:
         assert said["error"] == ""
-        assert sorted(said["observations"]) == [3, 3, 6, 6]  # two of four began again
+        # after six steps: two of four have begun again, at the step at which they were missed
+        assert sorted(seen < 6 for seen in said["observations"]) == [False, False, True, True]
         assert sum("shares the CPUs of other workers" in line for line in said["warnings"]) == 2
 
 
@@ -303,7 +304,7 @@ def test_a_module_that_only_the_driver_has_is_named(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
         data = cloudpickle.dumps(importlib.import_module("only_the_driver").Env)
-        patch.delitem(sys.modules, "only_the_driver")
+        del sys.modules["only_the_driver"]
     failure = Actor(data, 0, 1, []).call("create")
     assert isinstance(failure, Failure)
     assert failure.message == (

@@ -225,7 +225,7 @@ def _say(message: str) -> None:
 
 def find_ranks(
     store: Any, rank: int, size: int, host: str, is_one_machine: bool, seconds: float
-) -> Found:
+) -> Start:
     """Connect to all ranks of this start of the run.
 
     `store` is torch's, at `host`. It outlives the processes, so what it holds may be from processes
@@ -238,17 +238,17 @@ def find_ranks(
     return _reach_first(store, own, host, seconds)
 
 
-class Found(NamedTuple):
-    """The ranks of a start, whose id is unique, and the connections to those that one watches."""
+class Start(NamedTuple):
+    """A start of a run: its ranks, and the connections to those that this one watches."""
 
-    start: str
+    id: str  # unique
     members: list[Member]
     links: dict[int, socket.socket]
 
 
 def _await_others(
     store: Any, own: Member, size: int, is_one_machine: bool, seconds: float
-) -> Found:
+) -> Start:
     start, deadline = secrets.token_hex(16), time.monotonic() + seconds
     # where a name of this machine means loopback, the others know another address for it
     is_hidden = not is_one_machine and own.address.startswith("127.")
@@ -278,10 +278,10 @@ def _await_others(
             link.sendall(f"{answer}\n".encode())
     if missing:
         raise PufferError(problem)
-    return Found(start, everyone, links)
+    return Start(start, everyone, links)
 
 
-def _reach_first(store: Any, own: Member, host: str, seconds: float) -> Found:
+def _reach_first(store: Any, own: Member, host: str, seconds: float) -> Start:
     reason, deadline = "it has not started", time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.ExitStack() as failed:
@@ -296,7 +296,7 @@ def _reach_first(store: Any, own: Member, host: str, seconds: float) -> Found:
                     if problem:
                         raise PufferError(problem)
                     failed.pop_all()
-                    return Found(start, [Member(*member) for member in members], {0: link})
+                    return Start(start, [Member(*member) for member in members], {0: link})
             except (OSError, ValueError) as error:  # a rank 0 of before, or one that has failed
                 reason = str(error)
         time.sleep(0.05)

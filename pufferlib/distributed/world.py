@@ -35,7 +35,7 @@ _PATIENCE = timedelta(minutes=30)  # of one exchange, for a rank that is alive b
 _TIMEOUT = 60.0  # until the options are known
 _JOIN_SECONDS = 300.0  # for all processes to join
 _PARENT = os.getppid()
-_meeting: Meeting | None = None  # of this process with the others
+_rendezvous: Rendezvous | None = None  # of this process with the others
 _shared: SharedSums | None = None  # one per process: its barrier counts over all runs
 
 
@@ -45,7 +45,7 @@ class World:
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.shared: SharedSums | None = None  # for fast sums on one machine
-        self.meeting: Meeting | None = None
+        self.rendezvous: Rendezvous | None = None
 
     @property
     def is_first(self) -> bool:
@@ -55,10 +55,10 @@ class World:
     @property
     def is_one_machine(self) -> bool:
         """Whether all processes run on this machine, so that they see the same files."""
-        return self.meeting is None or self.meeting.is_one_machine
+        return self.rendezvous is None or self.rendezvous.is_one_machine
 
     def _exchange(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.meeting is None else self.meeting.watch.exchange()
+        return nullcontext() if self.rendezvous is None else self.rendezvous.watch.exchange()
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all processes; return it."""
@@ -173,7 +173,7 @@ class SlotGenerator(torch.Generator):
         return generator
 
 
-class Meeting:
+class Rendezvous:
     """The processes of a run, connected to torch's store and to rank 0, before they form a group.
 
     Its keys in the store are new at each start: torchrun's store survives restarts, and holds the
@@ -201,15 +201,15 @@ class Meeting:
                 wait_for_workers=False,
                 multi_tenant=True,
             )
-            found = find_ranks(
+            start = find_ranks(
                 dist.PrefixStore("pufferlib", store),  # type: ignore[attr-defined]
                 *(self.rank, self.size, self.host, self.is_one_machine, _JOIN_SECONDS),
             )
         except RuntimeError as error:  # of torch: refused, timed out or closed
             raise self._unreached(error) from error
-        prefix = f"pufferlib/{found.start}"
+        prefix = f"pufferlib/{start.id}"
         self.store: Any = dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
-        self.watch = Watch(self.rank, found.members, found.links, _TIMEOUT)
+        self.watch = Watch(self.rank, start.members, start.links, _TIMEOUT)
 
     def _unreached(self, error: RuntimeError) -> PufferError:
         reason = str(error).partition("\n")[0]
@@ -252,20 +252,20 @@ class Meeting:
         return self.store.get(name)  # type: ignore[no-any-return]
 
 
-def _meet(environ: Mapping[str, str] = os.environ) -> Meeting | None:
-    """Return the meeting of this process with the others, None if it is alone."""
-    global _meeting
+def _join_rendezvous(environ: Mapping[str, str] = os.environ) -> Rendezvous | None:
+    """Return the rendezvous of this process with the others, None if it is alone."""
+    global _rendezvous
     if int(environ.get("WORLD_SIZE") or 1) == 1:
         return None
     if not dist.is_available():
         raise UsageError(
             "WORLD_SIZE must be 1, because this build of torch has no torch.distributed."
         )
-    if _meeting is None:
-        _meeting = Meeting(environ)
+    if _rendezvous is None:
+        _rendezvous = Rendezvous(environ)
         atexit.unregister(leave_world)
         atexit.register(leave_world)
-    return _meeting
+    return _rendezvous
 
 
 def on_first(call: Callable[[], T]) -> T:
@@ -274,8 +274,8 @@ def on_first(call: Callable[[], T]) -> T:
     For files, which only the machine of rank 0 may have. All processes must call it, before or
     after they join the world.
     """
-    meeting = _meet()
-    return call() if meeting is None else meeting.on_first(call)
+    rendezvous = _join_rendezvous()
+    return call() if rendezvous is None else rendezvous.on_first(call)
 
 
 def join_world(
@@ -289,20 +289,20 @@ def join_world(
     `timeout` is after how many seconds without an answer a rank is lost.
     """
     global _shared
-    meeting = _meet(environ)
-    if meeting is None:
+    rendezvous = _join_rendezvous(environ)
+    if rendezvous is None:
         _warn_of_srun(environ)
         return ALONE
     local_rank = int(environ.get("LOCAL_RANK", "0"))
-    meeting.watch.timeout = timeout
+    rendezvous.watch.timeout = timeout
     if not dist.is_initialized():
         on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         if on_gpu:
             torch.cuda.set_device(local_rank)
-        _connect("nccl" if on_gpu else "gloo", meeting)
-    world = World(meeting.rank, meeting.size, local_rank)
-    world.meeting = meeting
-    if dist.get_backend() == "gloo" and meeting.is_one_machine:
+        _connect("nccl" if on_gpu else "gloo", rendezvous)
+    world = World(rendezvous.rank, rendezvous.size, local_rank)
+    world.rendezvous = rendezvous
+    if dist.get_backend() == "gloo" and rendezvous.is_one_machine:
         if _shared is None:
             _shared = SharedSums(
                 world.rank,
@@ -310,7 +310,7 @@ def join_world(
                 _PATIENCE.total_seconds(),
                 world.from_first,
                 world.gather,
-                lambda: meeting.watch.check(in_exchange=True),
+                lambda: rendezvous.watch.check(in_exchange=True),
             )
         world.shared = _shared
     return world
@@ -336,31 +336,31 @@ def _die_with_torchrun() -> None:
         raise PufferError("torchrun died, so its processes cannot continue.")
 
 
-def _connect(backend: str, meeting: Meeting) -> None:
+def _connect(backend: str, rendezvous: Rendezvous) -> None:
     """Form a process group of all processes, which ends when one of them is lost."""
-    backends = [name.decode() for name in meeting.gather(backend.encode())]
+    backends = [name.decode() for name in rendezvous.gather(backend.encode())]
     if len(set(backends)) > 1:
         raise UsageError(
             "`device` must be a CPU in all processes or a GPU in all, but got the backends "
             f"{', '.join(backends)}."
         )
-    if not meeting.is_one_machine:
-        _choose_interface(meeting.watch.members[meeting.rank].address)
+    if not rendezvous.is_one_machine:
+        _choose_interface(rendezvous.watch.members[rendezvous.rank].address)
     # The group's threads must end before the interpreter does: one that then releases a tensor
     # aborts the process. They end with the last reference to the group, and this module, which
     # torch loads in training, keeps the group that exists at its import, as default arguments.
     importlib.import_module("torch.distributed.nn.functional")
     before = _sockets()
-    with meeting.watch.exchange():
+    with rendezvous.watch.exchange():
         dist.init_process_group(
             backend,
-            store=meeting.store,
-            rank=meeting.rank,
-            world_size=meeting.size,
+            store=rendezvous.store,
+            rank=rendezvous.rank,
+            world_size=rendezvous.size,
             timeout=_PATIENCE,
         )
     own = {file: inode for file, inode in _sockets().items() if before.get(file) != inode}
-    meeting.watch.on_lost = lambda: _disconnect(own)
+    rendezvous.watch.on_lost = lambda: _disconnect(own)
 
 
 def _choose_interface(address: str) -> None:
@@ -399,9 +399,9 @@ def _disconnect(sockets: Mapping[int, int]) -> None:
 
 def leave_world() -> None:
     """Leave the process group at the end of a run; safe to call at any time."""
-    global _shared, _meeting
-    _shared, meeting, _meeting = None, _meeting, None
-    if meeting is not None:
-        meeting.watch.close()
+    global _shared, _rendezvous
+    _shared, rendezvous, _rendezvous = None, _rendezvous, None
+    if rendezvous is not None:
+        rendezvous.watch.close()
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pufferlib.distributed import watch as watching
-from pufferlib.distributed.watch import Found, Watch, find_ranks
+from pufferlib.distributed.watch import Start, Watch, find_ranks
 from pufferlib.errors import PufferError
 
 LONG = 60.0  # seconds, on a busy machine
@@ -54,8 +54,8 @@ def found(size: int, store: Store, ranks: list[int] | None = None, seconds: floa
 
 
 @contextmanager
-def watched(size: int, timeout: float = LONG) -> Iterator[tuple[list[Watch], list[Found]]]:
-    places: dict[int, Found] = found(size, Store())
+def watched(size: int, timeout: float = LONG) -> Iterator[tuple[list[Watch], list[Start]]]:
+    places: dict[int, Start] = found(size, Store())
     parts = [places[rank] for rank in range(size)]
     watches = [Watch(rank, each.members, each.links, timeout) for rank, each in enumerate(parts)]
     try:
@@ -82,7 +82,7 @@ def cause(watch: Watch, in_exchange: bool = False) -> str:
 
 def test_every_rank_knows_all_of_the_same_start() -> None:
     parts = found(3, Store())
-    assert len({each.start for each in parts.values()}) == 1
+    assert len({each.id for each in parts.values()}) == 1
     for each in parts.values():
         assert [member.rank for member in each.members] == [0, 1, 2]
         assert {member.pid for member in each.members} == {os.getpid()}
@@ -100,7 +100,7 @@ def test_what_an_earlier_start_left_in_the_store_is_no_rank() -> None:
     time.sleep(0.2)
     out |= found(2, store, [0])
     late.join()
-    assert out[0].start == out[1].start != "earlier"
+    assert out[0].id == out[1].id != "earlier"
     for each in out.values():
         for link in each.links.values():
             link.close()

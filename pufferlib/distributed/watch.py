@@ -59,6 +59,8 @@ class Watch:
         self._known = threading.Event()  # that a rank is lost or has left
         self._ended = threading.Event()
         self._awaited = (0, 0.0)  # the last exchange that a rank began, and seconds since then
+        for link in links.values():
+            link.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="pufferlib-watch", daemon=True)
         self._thread.start()
 
@@ -130,7 +132,7 @@ class Watch:
     def _receive(self, peer: int, buffer: bytearray) -> bool:
         """Read what a rank has sent; return whether more may come."""
         try:
-            data = self._links[peer].recv(65536, socket.MSG_DONTWAIT)
+            data = self._links[peer].recv(65536)
         except BlockingIOError:
             return True
         except OSError:
@@ -208,7 +210,7 @@ class Watch:
         """Send a line where there is room; a peer that does not read is lost anyway."""
         for link in self._links.values():
             with contextlib.suppress(OSError):
-                link.send(f"{line}\n".encode(), socket.MSG_DONTWAIT)
+                link.send(f"{line}\n".encode())
 
 
 def _listed(members: Iterator[Member]) -> str:

@@ -32,7 +32,7 @@ from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv, wa
 
 _CLOSE_SECONDS = 2.0  # how long envs may take to close
 _SENT = ("observations", "rewards", "terminals", "truncations", "masks")  # after every step
-_PLACE_SECONDS = 10.0  # in which Ray notices what is free, and that a machine is gone
+_PLACE_SECONDS = 5.0  # in which Ray notices what is free, and that a machine is gone
 _CPU_STEP = 1e4  # Ray counts in ten-thousandths of a CPU
 
 
@@ -84,7 +84,6 @@ class Ray(WorkerVectorEnv):
             self._turns: dict[int, Any] = {}  # worker -> what its turn will answer
             self._worker_options = dict(worker_options or {})
             self._options = {**connection.default_options(len(units)), **self._worker_options}
-            self._connection = connection
         except BaseException:
             self._closed = True
             self._finalizer()
@@ -148,8 +147,7 @@ class Ray(WorkerVectorEnv):
         shares, lacking = False, None
         while lacking is None and time.monotonic() < deadline:
             self._ray.kill(self._actors[worker])
-            # what is free has changed, and again while Ray notices that a machine is gone
-            options: dict[str, Any] = self._connection.default_options(1) | self._worker_options
+            options: dict[str, Any] = dict(self._options)
             if shares:
                 options["num_cpus"] = 0
             self._start([worker], options)

@@ -115,7 +115,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--checkpoint-dir",
         type=Path,
         default=Path("checkpoints"),
-        help="holds a folder per run; shared by all machines",
+        help="holds a folder per run, on the machine of the first process",
     )
     add("--save-freq", type=int, default=20, help="iterations between two checkpoints")
     args = parser.parse_args(argv)
@@ -201,7 +201,7 @@ def train(args: argparse.Namespace) -> None:
         pufferlib.make(args.env_name, num_envs=args.num_envs, num_workers=args.num_workers) as env,
         make_trainer(env, args, folder) as trainer,
     ):
-        if path.exists():
+        if trainer.world.from_first(path.exists()):  # on the machine that writes it
             trainer.load_checkpoint(path)
             if trainer.done:
                 say(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,8 @@ from pufferlib.cli.run_loop import (
     announce_run,
     count_learning_slots,
     first_readable,
+    is_first,
+    on_first,
     train_run,
 )
 from pufferlib.config import Config, Override
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # Options that may change when a run is resumed: its budget, device, envs, display and checkpoints.
 _MAY_CHANGE = {
     "train": {
+        "timeout",
         *("total_timesteps", "num_iterations", "device", "torch_threads", "dashboard"),
         *("checkpoint_interval", "keep_checkpoints", "best_metric", "log_interval"),
     },
@@ -48,16 +50,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--svg", metavar="FILE", help="save the final dashboard as an SVG picture")
     options, overrides = parser.parse(words)
     check_output(options, "svg")
-    run, chosen, typed = _run_to_resume(options.run, Path(options.run_dir))
-    before = run.read_config()
-    _check_env(before.name, typed, run)
-    config = _extended(before, overrides)
-    run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
-    run.is_first = os.environ.get("RANK", "0") == "0"
-    run.check_own()
-    paths = [chosen] if chosen else run.candidates()
-    if paths:
-        paths = paths[paths.index(_first_to_extend(paths, config)) :]
+    run, before, config, paths = on_first(
+        lambda: _found(options.run, Path(options.run_dir), overrides)
+    )
+    run.is_first = is_first()
     announce_run(config)
     with make_vecenv(config) as vecenv:
         slots = count_learning_slots(vecenv, config)
@@ -71,10 +67,26 @@ def main(words: list[str]) -> int:
         def prepare(trainer: PuffeRL) -> None:
             if paths:  # a run without checkpoints starts over
                 run.note_resume(*first_readable(paths, trainer.load_checkpoint))
-            if config != before:
+            if run.is_first and config != before:
                 run.write_config(config)
 
         return train_run(config, vecenv, run, prepare, options.svg)
+
+
+def _found(
+    word: str, run_dir: Path, overrides: list[Override]
+) -> tuple[runs.Run, Config, Config, list[Path]]:
+    """Return the run, its config before and from now on, and the checkpoints to try."""
+    run, chosen, typed = _run_to_resume(word, run_dir)
+    before = run.read_config()
+    _check_env(before.name, typed, run)
+    config = _extended(before, overrides)
+    run.keep, run.metric = config.train.keep_checkpoints, config.train.best_metric
+    run.check_own()
+    paths = [chosen] if chosen else run.candidates()
+    if paths:
+        paths = paths[paths.index(_first_to_extend(paths, config)) :]
+    return run, before, config, paths
 
 
 def _run_to_resume(word: str, base: Path) -> tuple[runs.Run, Path | None, str]:

@@ -38,6 +38,20 @@ def first_readable(paths: Sequence[Path], read: Callable[[Path], T]) -> tuple[Pa
     return last, read(last)
 
 
+def is_first() -> bool:
+    """Whether this is rank 0, or the only process: the one that has the folder of the run."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def on_first(call: Callable[[], T]) -> T:
+    """Return what `call` returns on rank 0; all processes of a torchrun must call this."""
+    if int(os.environ.get("WORLD_SIZE") or 1) == 1:
+        return call()
+    from pufferlib.distributed import world
+
+    return world.on_first(call)
+
+
 def count_learning_slots(vecenv: VectorEnv, config: Config) -> int:
     """Return the number of slots that learn, over all processes of a torchrun."""
     own = vecenv.num_agents
@@ -71,7 +85,7 @@ def train_run(
             if run.is_first:
                 trainer.dashboard  # noqa: B018 - shown from the start, though empty
             stopped_by = run_loop(trainer, run)
-            if svg:
+            if svg and run.is_first:
                 _export(trainer, svg)
             paths = {"checkpoint": str(run.latest), "log": str(run.folder / LOG)}
             paths |= {name: logger.url for name, logger in loggers.items() if logger.url}
@@ -85,7 +99,7 @@ def train_run(
 
 def announce_run(config: Config) -> None:
     """Print that torch is being loaded, unless the run shows nothing."""
-    if config.train.dashboard != "off" and os.environ.get("RANK", "0") == "0":
+    if config.train.dashboard != "off" and is_first():
         announce_loading(config.name)
 
 

@@ -15,6 +15,8 @@ from pufferlib.cli.run_loop import (
     announce_run,
     count_learning_slots,
     first_readable,
+    is_first,
+    on_first,
     train_run,
 )
 from pufferlib.config import Config, complete_options
@@ -39,7 +41,7 @@ def main(words: list[str]) -> int:
     weights: Path | None = None
     if options.source:
         base = runs.base_of(config)
-        _, weights = runs.find_checkpoint(options.source, base, "--from")
+        weights = on_first(lambda: runs.find_checkpoint(options.source, base, "--from")[1])
     is_slow = not is_native(config.name)  # workers take a second to start
     if is_slow:
         announce_run(config)
@@ -56,10 +58,9 @@ def main(words: list[str]) -> int:
             check_batch(vecenv, completed.config.batch_size)
         if completed.warning is not None:
             warnings.warn(completed.warning, UserWarning, stacklevel=1)
-        config = replace(config, train=completed.config)
-        run, paths = _new_or_restarted(config)
-        if paths:  # with the sizes that the first start has measured
-            config = run.read_config()
+        complete = replace(config, train=completed.config)
+        run, config, paths = on_first(lambda: _new_or_restarted(complete))
+        run.is_first = is_first()
         if not is_slow:
             announce_run(config)  # after all errors that do not need torch
 
@@ -74,26 +75,20 @@ def main(words: list[str]) -> int:
         try:
             return train_run(config, vecenv, run, prepare, options.svg)
         except PufferError:
-            if not (run.folder / LOG).exists() or not (run.folder / LOG).stat().st_size:
+            log = run.folder / LOG
+            if run.is_first and (not log.exists() or not log.stat().st_size):
                 shutil.rmtree(run.folder, ignore_errors=True)  # the run never started
             raise
 
 
-def _new_or_restarted(config: Config) -> tuple[runs.Run, list[Path]]:
-    """Create the folder of a run, the same for all processes; return it and its checkpoints.
+def _new_or_restarted(config: Config) -> tuple[runs.Run, Config, list[Path]]:
+    """Create the folder of a run; return it, its config and its checkpoints.
 
-    A run that torchrun restarts after the death of a process continues in its old folder.
+    A run that torchrun restarts after the death of a process continues in its old folder, with the
+    sizes that its first start has measured.
     """
     launch = runs.launch_id()
-    if launch is None:
-        return runs.create(config), []
-    from pufferlib.distributed.world import join_world
-
-    world = join_world(config.train.device)
-    run: runs.Run | None = None
-    if world.is_first:
-        run = runs.of_launch(config, launch) or runs.create(config, launch)
-    found = world.from_first(run)
-    assert found is not None
-    found.is_first = world.is_first
-    return found, found.candidates()
+    run = None if launch is None else runs.of_launch(config, launch)
+    run = run or runs.create(config, launch)
+    paths = run.candidates()
+    return run, run.read_config() if paths else config, paths

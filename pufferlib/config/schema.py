@@ -196,6 +196,10 @@ class TrainConfig(Section):
         None, "CPU threads of torch; none: 1 for small policies, else all cores", low=1
     )
 
+    timeout: float = option(
+        60.0, "seconds without an answer after which a rank of torchrun is lost", low=0.1
+    )
+
     run_dir: str = option("runs", "folder that holds a folder for each run")
     checkpoint_interval: int = option(
         50, "iterations between checkpoints; 0: only at the end", low=0

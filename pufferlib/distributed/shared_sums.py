@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pufferlib import native
+from pufferlib.errors import PufferError
 from pufferlib.system import usable_cores
 
 _FOLDER = "/dev/shm"
@@ -27,13 +28,14 @@ _SPINS, _SHORT_SPINS = (
     20_000,
     200,
 )  # checks before sleeping, about 300 us; with fewer cores than processes
-_SLICE_MS = 500  # between checks that the other processes are alive
+_SLICE_MS = 500  # between checks that the other processes are there
 
 
 class SharedSums:
     """Sums tensors over `size` processes; all must make the same calls in the same order.
 
-    `from_first` returns the object of rank 0 to all, and `gather` the objects of all to all.
+    `from_first` returns the object of rank 0 to all, and `gather` the objects of all to all. While
+    a process waits it calls `check`, which raises if another one is gone.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class SharedSums:
         timeout: float,
         from_first: Callable[[Any], Any],
         gather: Callable[[Any], list[Any]],
+        check: Callable[[], None],
     ) -> None:
-        self._rank, self._size, self._timeout = rank, size, timeout
+        self._rank, self._size, self._timeout, self._check = rank, size, timeout, check
         self._spins = _SPINS if size <= usable_cores() else _SHORT_SPINS
         self._turn = 0
         barrier_bytes = -(-native.barrier_bytes(size) // 64) * 64
@@ -52,10 +55,9 @@ class SharedSums:
         total = barrier_bytes + 2 * size * self._slot_bytes
         path = from_first(_create(total) if rank == 0 else None)
         memory = _mapped(path, total)
-        self._pids = gather(os.getpid() if memory is not None else 0)
+        self.is_available = all(gather(memory is not None))
         if rank == 0 and path is not None:
             os.unlink(path)  # every process that can has mapped it by now
-        self.is_available = all(self._pids)
         if memory is None or not self.is_available:
             return
         whole = np.frombuffer(memory, dtype=np.uint8)
@@ -82,19 +84,25 @@ class SharedSums:
             tensor.copy_(torch.from_numpy(total).view_as(tensor))
 
     def _wait(self) -> None:
-        """Wait until all processes have written; raise if one died or the timeout is over."""
+        """Wait until all processes have written; raise if one is gone or the timeout is over."""
         self._turn += 1
         deadline = time.monotonic() + self._timeout
-        while not native.barrier_wait(
-            self._barrier, self._rank, self._size, self._turn, self._spins, _SLICE_MS
-        ):
-            for rank, pid in enumerate(self._pids):
-                if not _is_alive(pid):
-                    raise RuntimeError(f"rank {rank} died, so rank {self._rank} cannot continue")
+        while not self._all_arrive(_SLICE_MS):
+            try:
+                self._check()
+            except PufferError:
+                if self._all_arrive(1):  # the one that is gone came first
+                    return
+                raise
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"rank {self._rank} waited {self._timeout:g} s for the other ranks"
+                raise PufferError(
+                    f"rank {self._rank} waited {self._timeout:g} s for the other ranks."
                 )
+
+    def _all_arrive(self, milliseconds: int) -> bool:
+        return native.barrier_wait(
+            self._barrier, self._rank, self._size, self._turn, self._spins, milliseconds
+        )
 
 
 def _create(size: int) -> str | None:
@@ -121,13 +129,3 @@ def _mapped(path: str | None, size: int) -> mmap.mmap | None:
             return mmap.mmap(file.fileno(), size)
     except OSError:
         return None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -26,6 +26,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import psutil
+
 from pufferlib.closing import Closing
 from pufferlib.config import Config
 from pufferlib.errors import CheckpointError, UsageError, one_line, quoted
@@ -156,7 +158,9 @@ class Run(Closing):
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             score, best = (metadata["run"][key] for key in ("score", "best"))
             self.best_score = float(best) if math.isfinite(best) else None
-            if path == self.latest and score == best:  # killed before `best` was linked?
+            if (
+                self.is_first and path == self.latest and score == best
+            ):  # killed before `best` was linked?
                 with contextlib.suppress(OSError):
                     link_atomically(path, self.folder / BEST)
 
@@ -213,13 +217,17 @@ def _number(path: Path) -> int:
 def launch_id() -> str | None:
     """Return the id of this torchrun launch, which stays the same when it restarts processes."""
     run_id = os.environ.get("TORCHELASTIC_RUN_ID")
-    return None if run_id is None else f"{run_id}-{os.getppid()}"
+    if run_id is None:
+        return None
+    torchrun = psutil.Process(os.getppid())  # a number of a process comes again, its start does not
+    return f"{run_id}-{torchrun.pid}-{torchrun.create_time()}"
 
 
 def of_launch(config: Config, launch: str) -> Run | None:
-    """Return the run that an earlier start of the same launch created, None at the first start."""
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-        return None
+    """Return the run that an earlier start of the same launch created, None at the first start.
+
+    The number of restarts does not say which start it is: one for another machine does not count.
+    """
     for path in base_of(config).glob(f"*/{LAUNCH}"):
         with contextlib.suppress(OSError, UsageError, ValueError):
             if read_regular(path, 4096).decode() == launch:

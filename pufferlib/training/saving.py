@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pufferlib.distributed.world import SlotGenerator
+from pufferlib.distributed.world import SlotGenerator, World, on_first
 from pufferlib.episodes import EpisodeWindow
 from pufferlib.errors import CheckpointError, NonFiniteError, UsageError, one_line, quoted
 from pufferlib.policies.acting import unwrapped
@@ -130,7 +130,11 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
     }
     values, had_rollout = values_of(run), run.state.has_rollout
     most = None if weights_only else _most_bytes(run, before)
-    saved = checkpoint.load(path, None, partial(_check_forms, run, most))
+
+    def read() -> checkpoint.Checkpoint:
+        return checkpoint.load(path, None, partial(_check_forms, run, most))
+
+    saved = read() if run.world.is_one_machine else _read_on_first(run.world, read)
     try:
         if weights_only:
             _restore_modules(run, saved.tensors, ("policy", "observation_norm"))
@@ -145,6 +149,21 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
         reason = one_line(f"{kind}{error}")
         raise CheckpointError(f"{one_line(path)} does not fit this run: {reason}") from error
     return saved.metadata
+
+
+def _read_on_first(
+    world: World, read: Callable[[], checkpoint.Checkpoint]
+) -> checkpoint.Checkpoint:
+    """Read a checkpoint on rank 0, and send it to the other machines, which may not have it."""
+    tensors: dict[str, Tensor] = {}
+
+    def rest() -> tuple[dict[str, Any], Any]:
+        saved = read()
+        tensors.update(saved.tensors)
+        return saved.values, saved.metadata
+
+    values, metadata = on_first(rest)
+    return checkpoint.Checkpoint(world.send_from_first(tensors), values, metadata)
 
 
 def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:

@@ -97,7 +97,7 @@ class PuffeRL(Closing):
         packaged = configs.load(env.name if env.is_from_make else "")
         settings = configs.merge_train_layers(packaged.chosen_train(), settings)
         checked = TrainConfig.from_dict(settings)
-        self.world = join_world(checked.device)
+        self.world = join_world(checked.device, checked.timeout)
         env = as_self_play(env, settings, self.world)
         self.device = _device(checked.device, self.world)
         if self.device.type == "cpu":

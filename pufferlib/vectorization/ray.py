@@ -12,7 +12,9 @@ import importlib
 import math
 import os
 import re
+import socket
 import sys
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -34,10 +36,11 @@ from pufferlib.vectorization.creators import EnvCreator, pickled, unpickled
 from pufferlib.vectorization.failures import Failure, LostWorkerError, OnLost, failure_of, rebuilt
 from pufferlib.vectorization.shard import EnvDescription, Shard, ShardService, TurnReport
 from pufferlib.vectorization.sizes import check_options, unit_ranges
-from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv
+from pufferlib.vectorization.workers import DEFAULT_TIMEOUT, WorkerVectorEnv, warn
 
 _CLOSE_SECONDS = 2.0  # how long envs may take to close
 _SENT = ("observations", "rewards", "terminals", "truncations", "masks")  # after every step
+_PLACE_SECONDS = 5.0  # in which Ray notices what is free, and that a machine is gone
 _CPU_STEP = 1e4  # Ray counts in ten-thousandths of a CPU
 
 
@@ -87,8 +90,8 @@ class Ray(WorkerVectorEnv):
             self._plan(units, workers, mode, restart)
             self._timeout = timeout
             self._turns: dict[int, Any] = {}  # worker -> what its turn will answer
-            options = {**connection.default_options(len(units)), **(worker_options or {})}
-            self._remote = self._ray.remote(Actor).options(**options)
+            self._worker_options = dict(worker_options or {})
+            self._options = {**connection.default_options(len(units)), **self._worker_options}
         except BaseException:
             self._closed = True
             self._finalizer()
@@ -96,11 +99,14 @@ class Ray(WorkerVectorEnv):
         self._open(num_envs, surplus_envs)
 
     def _create(self, workers: list[int]) -> dict[int, EnvDescription]:
-        path = list(sys.path)
+        self._start(workers, self._options)
+        return self._call(workers, "create")
+
+    def _start(self, workers: list[int], options: Mapping[str, object]) -> None:
+        path, remote = list(sys.path), self._ray.remote(Actor).options(**options)
         for worker in workers:
             units = self._partition.units[worker]
-            self._actors[worker] = self._remote.remote(self._creator, units.start, len(units), path)
-        return self._call(workers, "create")
+            self._actors[worker] = remote.remote(self._creator, units.start, len(units), path)
 
     def _allocate(self) -> None:
         returns, lengths = np.zeros(self.num_agents), np.zeros(self.num_agents, dtype=np.int64)
@@ -145,8 +151,56 @@ class Ray(WorkerVectorEnv):
 
     def _recreate(self, worker: int) -> None:
         self._turns.pop(worker, None)
-        self._ray.kill(self._actors[worker])
-        self._create([worker])
+        deadline = time.monotonic() + (self._timeout or DEFAULT_TIMEOUT)
+        shares, lacking = False, None
+        while lacking is None and time.monotonic() < deadline:
+            self._ray.kill(self._actors[worker])
+            options: dict[str, Any] = dict(self._options)
+            if shares:
+                options["num_cpus"] = 0
+            self._start([worker], options)
+            lacking = self._place(worker, options, deadline)
+            if lacking and not shares and "num_cpus" not in self._worker_options:
+                shares, lacking = True, None  # the CPUs of the other workers
+        if lacking:
+            self._give_up(self._lost(worker, f"cannot be replaced: {lacking}"))
+        if not options["num_cpus"] and "num_cpus" not in self._worker_options:
+            cpus = self._ray.cluster_resources().get("CPU", 0)
+            warn(
+                f"{self._partition.label(worker)} shares the CPUs of other workers: the cluster "
+                f"has {cpus:g} CPUs, 0 of them free."
+            )
+        self._call([worker], "create")
+
+    def _place(self, worker: int, options: Mapping[str, Any], deadline: float) -> str | None:
+        """Wait until a new actor starts; return "", what the cluster lacks, or None if it died."""
+        started = self._send(worker, "start")
+        needs: dict[str, float | None] = {
+            "CPU": options.get("num_cpus"),
+            "GPU": options.get("num_gpus"),
+            **(options.get("resources") or {}),
+        }
+        lacking_since = math.inf
+        while not self._ray.wait([started], timeout=1.0)[0]:
+            now = time.monotonic()
+            whole, free = self._ray.cluster_resources(), self._ray.available_resources()
+            lacking = [name for name, need in needs.items() if need and free.get(name, 0) < need]
+            lacking_since = min(lacking_since, now) if lacking else math.inf
+            if now - lacking_since > _PLACE_SECONDS:
+                name = lacking[0]
+                noun = "CPUs" if name == "CPU" else f"`{name}`"
+                return (
+                    f"the cluster has {whole.get(name, 0):g} {noun}, {free.get(name, 0):g} of them "
+                    f"free; a worker needs {needs[name]:g}. Try more machines, fewer workers or "
+                    "smaller `worker_options`"
+                )
+            if now > deadline:
+                return ""
+        try:
+            self._ray.get(started)
+        except self._ray.exceptions.RayError:  # on a machine that is gone
+            return None
+        return ""
 
     # ---- Calls ---------------------------------------------------------------------------------
 
@@ -246,6 +300,8 @@ class Actor:
     def call(self, name: str, *arguments: Any) -> Answer | Failure:
         """Create the envs, step them, or run a call of `ShardService`."""
         try:
+            if name == "start":
+                return Answer(None)
             if name == "create":
                 return Answer(self._create())
             if name == "step":
@@ -257,7 +313,17 @@ class Actor:
             return failure_of(error)
 
     def _create(self) -> EnvDescription:
-        self._shard = Shard(unpickled(self._creator), self._num_units, self._first_unit)
+        try:
+            creator = unpickled(self._creator)
+        except EnvError as error:
+            if not isinstance(error.__cause__, ImportError):
+                raise
+            raise EnvError(
+                f"{error} on the machine {socket.gethostname()}. Try "
+                '`ray.init(runtime_env={"working_dir": "."})` before, or '
+                "`cloudpickle.register_pickle_by_value` of the module."
+            ) from error
+        self._shard = Shard(creator, self._num_units, self._first_unit)
         about, slots = self._shard.description, self._shard.num_slots
         self._shard.bind(about.allocate(slots))
         self._returns, self._lengths = np.zeros(slots), np.zeros(slots, dtype=np.int64)

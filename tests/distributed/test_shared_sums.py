@@ -13,11 +13,16 @@ from waiting import PATIENCE
 
 from pufferlib.distributed import shared_sums
 from pufferlib.distributed.shared_sums import SharedSums
+from pufferlib.errors import PufferError
 
 SIZE = 3
 
 
-def together(work: Callable[[SharedSums, int], Any], timeout: float = PATIENCE) -> list[Any]:
+def together(
+    work: Callable[[SharedSums, int], Any],
+    timeout: float = PATIENCE,
+    check: Callable[[], None] = lambda: None,
+) -> list[Any]:
     """Run `work` for each rank, threads in the place of processes; return what they return."""
     barrier, given, out = threading.Barrier(SIZE), [None] * SIZE, [None] * SIZE
 
@@ -30,7 +35,7 @@ def together(work: Callable[[SharedSums, int], Any], timeout: float = PATIENCE) 
             return values
 
         try:
-            sums = SharedSums(rank, SIZE, timeout, lambda value: gather(value)[0], gather)
+            sums = SharedSums(rank, SIZE, timeout, lambda value: gather(value)[0], gather, check)
             out[rank] = work(sums, rank)
         except Exception as error:
             out[rank] = error  # type: ignore[call-overload]
@@ -112,13 +117,45 @@ def test_without_shared_memory_no_process_uses_it(
     )
 
 
-def test_a_rank_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_when_a_rank_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_sums, "_SLICE_MS", 10)
-    monkeypatch.setattr(shared_sums, "_is_alive", lambda pid: False)
-    errors = together(lambda sums, rank: sums.sum_(torch.ones(1)) if rank else None)
-    assert [str(error) for error in errors[1:]] == [
-        f"rank 0 died, so rank {rank} cannot continue" for rank in (1, 2)
-    ]
+
+    def check() -> None:
+        raise PufferError("rank 0 has died")
+
+    errors = together(lambda sums, rank: sums.sum_(torch.ones(1)) if rank else None, check=check)
+    assert [str(error) for error in errors[1:]] == ["rank 0 has died"] * 2
+
+
+def test_a_sum_to_which_the_rank_came_before_it_left_is_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_sums, "_SLICE_MS", 10)
+    waits, comes = threading.Event(), threading.Event()
+
+    def check() -> None:  # while rank 1 and 2 wait, rank 0 comes, and then leaves the run
+        waits.set()
+        comes.wait(20)
+        raise PufferError("rank 0 has left the run")
+
+    def work(sums: SharedSums, rank: int) -> float:
+        if rank == 0:
+            waits.wait(20)
+        total = torch.ones(1)
+        if rank == 0:
+            monkeypatch.setattr(sums, "_all_arrive", noted(sums._all_arrive))
+        sums.sum_(total)
+        return total.item()
+
+    def noted(arrive: Callable[[int], bool]) -> Callable[[int], bool]:
+        def all_arrive(milliseconds: int) -> bool:
+            done = arrive(milliseconds)
+            comes.set()
+            return done
+
+        return all_arrive
+
+    assert together(work, check=check) == [3.0] * SIZE
 
 
 def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

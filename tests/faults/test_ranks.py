@@ -108,6 +108,74 @@ def test_no_process_outlives_a_torchrun_that_is_killed(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
+    process = started(tmp_path, "--train.num-iterations=1000000", "--train.timeout=5")
+    try:
+        wait_for(tmp_path, 5)
+        first, second = trainers(process)
+        second.suspend()
+        stopped = time.monotonic()
+        assert not wait_for_end({first.pid}, 300)
+        assert is_within(time.monotonic() - stopped, 30)
+        second.resume()
+        output, _ = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode != 0
+    line = f"puffer: no answer within 5 s (`timeout`) from rank 1 (pid {second.pid} on "
+    assert output.count(line) >= 1, output
+
+
+BUSY = """
+import os, sys, time
+import torch
+from pufferlib.distributed.world import join_world
+world = join_world("cpu", timeout=2.0)
+for _ in range(2):
+    if world.rank == 1:
+        time.sleep(6.0)  # a long step of an env
+    for size in (1, 1 << 23):  # through shared memory, and through gloo
+        assert world.sum_(torch.ones(size)).max() == 2
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_busy_for_longer_than_the_timeout_is_waited_for(tmp_path: Path) -> None:
+    script = tmp_path / "busy.py"
+    script.write_text(BUSY)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "the other ranks have waited 2 s for rank 1 (pid " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, True),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, False),  # once is enough
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, False),
+    ],
+)
+def test_srun_without_torchrun_is_one_warning(
+    tmp_path: Path, variables: dict[str, str], says: bool
+) -> None:
+    words = ["--train.num-iterations=1", "--train.batch-size=512", f"--train.run-dir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pufferlib", "train", "cartpole", "--vec.num-envs=8", *words],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("SLURM has 4 tasks, and this one has no rank") == says
+
+
 LEAVES = """
 import os, sys
 from pufferlib.distributed import world as distributed

@@ -5,8 +5,12 @@ from __future__ import annotations
 import fcntl
 import functools
 import gc
+import importlib
+import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -25,6 +30,8 @@ import pufferlib
 from pufferlib.errors import EnvError, MissingExtraError, UsageError, WorkerError
 from pufferlib.native import NativeCreator
 from pufferlib.vectorization import Ray, Serial, VectorEnv
+from pufferlib.vectorization.failures import Failure
+from pufferlib.vectorization.ray import Actor
 
 pytestmark = pytest.mark.slow  # a cluster takes long to start
 
@@ -260,6 +267,49 @@ def test_a_lost_actor_is_replaced_and_its_envs_are_truncated(connected: None) ->
         assert vecenv.drain_metrics()["restarts"] == 1
         with pytest.raises(WorkerError, match=r"worker 1 \(envs 2 to 3\) died"):
             vecenv.step(actions)
+
+
+@pytest.mark.parametrize("num_cpus", ["default", "1"])
+def test_a_lost_node_is_replaced_by_what_is_left_or_named_at_once(num_cpus: str) -> None:
+    pytest.importorskip("ray")
+    script = Path(__file__).parents[1] / "rigs" / "lose_a_node.py"
+    done = subprocess.run(
+        [sys.executable, script, num_cpus],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"},
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert is_within(said["seconds"], 60)  # `timeout` is 120 s for each of four restarts
+    if num_cpus == "1":
+        assert re.fullmatch(
+            r"WorkerError: worker \d \(env \d\) cannot be replaced: the cluster has [24] CPUs, "
+            r"0 of them free; a worker needs 1\. Try more machines, .*",
+            said["error"],
+        )
+    else:
+        assert said["error"] == ""
+        # after six steps: two of four have begun again, at the step at which they were missed
+        assert sorted(seen < 6 for seen in said["observations"]) == [False, False, True, True]
+        assert sum("shares the CPUs of other workers" in line for line in said["warnings"]) == 2
+
+
+def test_a_module_that_only_the_driver_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "only_the_driver.py").write_text("class Env: pass\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        data = cloudpickle.dumps(importlib.import_module("only_the_driver").Env)
+        del sys.modules["only_the_driver"]
+    failure = Actor(data, 0, 1, []).call("create")
+    assert isinstance(failure, Failure)
+    assert failure.message == (
+        "`env_creator` must be importable in a worker, but ModuleNotFoundError: No module named "
+        f"'only_the_driver' on the machine {socket.gethostname()}. Try "
+        '`ray.init(runtime_env={"working_dir": "."})` before, or '
+        "`cloudpickle.register_pickle_by_value` of the module."
+    )
 
 
 def test_nothing_waits_for_the_slowest_unless_it_hangs(connected: None) -> None:

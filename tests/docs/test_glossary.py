@@ -19,7 +19,8 @@ COMMON = set(
     re.findall(
         r"\S+",
         """
-        make register emulate list check connect to load save evaluate train predict close reset send recv
+        make register emulate list check connect to load save
+        evaluate train predict close reset send recv
         render seed place bind rebind finish restart restore create forward init unflatten drain
         learn measuring is has all no and of by from with done first single multi final mean num per
         default native discrete puffe rl puffer wandb neptune tensorboard jsonl petting pettingzoo

@@ -106,7 +106,7 @@ class Findings:
             self.keep_traceback(error)
             return None, False
 
-    def keep_traceback(self, error: Exception) -> None:
+    def keep_traceback(self, error: BaseException) -> None:
         """Keep the traceback of an exception that was added as an error."""
         self._tracebacks.append("".join(traceback.format_exception(error)))
 

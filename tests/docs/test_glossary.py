@@ -22,7 +22,8 @@ COMMON = set(
         make register emulate list check connect to load save evaluate train predict close reset
         send recv render seed place bind rebind finish restart restore create forward init drain
         unflatten each hold can learn measuring is has all no and of by from with done
-        first single multi final mean num per default native discrete puffe rl puffer wandb neptune tensorboard jsonl petting pettingzoo
+        first single multi final mean num per default native discrete puffe rl puffer
+        wandb neptune tensorboard jsonl petting pettingzoo
         zoo sb 3 gymnasium ray cnn mlp lstm self play state log learning rate uptime stats wrapped
         wrapper encoded critic input unit scale category image encoder head layer serial threads
         multiprocessing batched errors adjusted clock settled name ids mode cycle surplus picture

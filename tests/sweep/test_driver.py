@@ -33,6 +33,12 @@ FAKE = Path(__file__).resolve().parents[1] / "rigs" / "fake_trial.py"
 RATES = {"train.learning_rate": "log_uniform 1e-5 1e-1"}
 
 
+@pytest.fixture(autouse=True)
+def look_at_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver looks again when there is a new line: a trial that is held has no other."""
+    monkeypatch.setattr("pufferlib.sweep.driver._CHECK", 0.0)
+
+
 def make_driver(
     folder: Path, texts: dict[str, str] | None = None, env: dict[str, str] | None = None, **options
 ) -> Driver:

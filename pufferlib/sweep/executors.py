@@ -114,6 +114,7 @@ class LocalProcess:
         if code is None:
             return Progress(records, None)
         failure = self._last_error()
+        self._errors.close()
         self._close()
         return Progress(records, code, failure, is_saved(self._folder))
 

@@ -12,7 +12,6 @@ from typing import Any
 import differing_ranks
 import distributed_run
 import pytest
-import resume_elsewhere
 import torch
 
 from pufferlib.distributed.world import ALONE, World
@@ -77,29 +76,6 @@ def test_one_process_resumes_from_the_checkpoint_of_two(results: dict[Any, Any],
         trainer.env.close()
     for own, other in zip(*weights, strict=True):
         torch.testing.assert_close(other, own, rtol=0, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["normalised", "memory", "self-play"])
-def test_two_processes_load_a_run_of_other_slots(
-    results: dict[Any, Any], kind: str, tmp_path: Path
-) -> None:
-    path = results["folder"] / f"one.{kind}.safetensors"  # of 16 envs
-    out = tmp_path / "out"
-    torchrun(resume_elsewhere.__file__, str(path), str(out), "3", kind)
-    first, second = (json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(2))
-    steps = distributed_run.SLOTS * distributed_run.STEPS * distributed_run.ITERATIONS
-    assert first["loaded"] == second["loaded"] == [distributed_run.ITERATIONS, steps]
-    assert first["said"] == ["the checkpoint has 16 slots, but this run has 6: new episodes begin."]
-    assert second["said"] == []  # one line for all processes
-    assert first["weights"] == second["weights"]
-
-    trainer = distributed_run.trainer_of(kind)  # and back again, in one process
-    with pytest.warns(RuntimeWarning, match="has 6 slots, but this run has 16: new episodes begin"):
-        trainer.load_checkpoint(f"{out}.safetensors")
-    assert trainer.iteration == distributed_run.ITERATIONS + 1
-    trainer.evaluate()
-    trainer.env.close()
 
 
 # ---- Processes with different options -----------------------------------------------------------

@@ -16,8 +16,8 @@ from pufferlib.runs import Run
 from pufferlib.training.trainer import PuffeRL
 
 PACKAGE = Path(pufferlib.__file__).parent
-DESIGN = PACKAGE.parent / "docs/design.md"
-MOST_FILES = 18
+DESIGN = Path(__file__).resolve().parent.parent / "docs/design.md"
+MOST_FILES = 19
 
 
 class WatchedTrainer(PuffeRL):
@@ -67,7 +67,7 @@ def test_one_iteration_passes_few_files(
         "loggers/base.py",
         "dashboard/dashboards.py",
     } <= passed
-    assert len(passed) <= MOST_FILES, sorted(passed)
+    assert len(passed) <= MOST_FILES, "\n".join(sorted(passed))
 
 
 def test_the_design_names_the_files_of_one_iteration(

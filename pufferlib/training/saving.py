@@ -135,11 +135,12 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
         return checkpoint.load(path, None, partial(_check_forms, run, most))
 
     saved = read() if run.world.is_one_machine else _read_on_first(run.world, read)
+    misfit = None
     try:
         if weights_only:
             _restore_modules(run, saved.tensors, ("policy", "observation_norm"))
         else:
-            _resume(run, saved.tensors, saved.values)
+            misfit = _resume(run, saved.tensors, saved.values)
     except Exception as error:
         _resume(run, before, values)
         run.state.has_rollout = had_rollout
@@ -148,6 +149,8 @@ def load(run: PuffeRL, path: str | Path, weights_only: bool = False) -> Any:
         kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
         reason = one_line(f"{kind}{error}")
         raise CheckpointError(f"{one_line(path)} does not fit this run: {reason}") from error
+    if misfit is not None and run.world.is_first:
+        warnings.warn(f"{misfit}: new episodes begin.", RuntimeWarning, stacklevel=3)
     return saved.metadata
 
 
@@ -175,7 +178,8 @@ def _most_bytes(run: PuffeRL, tensors: Mapping[str, Tensor]) -> int:
     return most
 
 
-def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str | None:
+    """Restore a run; return why its episodes could not be, None if they were."""
     iteration, steps = (checkpoint.counter(values, name) for name in ("iteration", "steps"))
     spent = checkpoint.spent(values, run.config)
     for name in ("rng/order", "rng/torch"):
@@ -210,9 +214,8 @@ def _resume(run: PuffeRL, tensors: Mapping[str, Tensor], values: Mapping[str, An
     run.state.started = time.perf_counter()
     run.restart_clock()
     if misfit is not None:  # last: the episodes of envs without snapshots cannot be brought back
-        if run.world.is_first:
-            warnings.warn(f"{misfit}: new episodes begin.", RuntimeWarning, stacklevel=4)
         run.state.carry = run.restart_episodes()
+    return misfit
 
 
 def _num_slots(run: PuffeRL) -> int:

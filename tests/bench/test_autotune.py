@@ -416,7 +416,7 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     ("words", "said"),
     [
         (["cartpol"], "Did you mean `cartpole`"),
-        (["cartpole", "--seconds", "0"], "`seconds` must be above 0"),
+        (["cartpole", "--seconds", "0"], "`--seconds` must be above 0"),
         (["cartpole", "--vec.num-envs", "3"], "only --env, --train and --policy can be set here"),
         (["no_such_module:Env"], "must name an importable object"),
     ],

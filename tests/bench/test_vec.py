@@ -138,7 +138,7 @@ def test_bench_vec_needs_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="`seconds` must be above 0"):
         bench_vec(seconds=0)
     assert main(["bench", "vec", "--seconds", "0"]) == 2
-    assert "`seconds` must be above 0, but got 0" in capsys.readouterr().err
+    assert "`--seconds` must be above 0, but got 0" in capsys.readouterr().err
 
 
 def test_the_command_prints_tables_or_one_object(

@@ -27,6 +27,9 @@ def test_as_a_parallel_env(name: str, params: dict[str, Any]) -> None:
     parallel_seed_test(lambda: pufferlib.to_pettingzoo(name, **params), num_cycles=50)
 
 
+# what PettingZoo finds unusual, and allows
+@pytest.mark.filterwarnings("ignore:Action space for each agent probably should be:UserWarning")
+@pytest.mark.filterwarnings("ignore:Observation numpy array is all zeros:UserWarning")
 @every_env
 def test_in_turns(name: str, params: dict[str, Any]) -> None:
     def make() -> Any:

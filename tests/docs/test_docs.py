@@ -148,6 +148,7 @@ def test_every_environment_has_a_picture() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the budget of .* is spent")  # it is one iteration here
+@pytest.mark.filterwarnings("ignore:the checkpoint has .* slots, but")  # as checkpoints.md shows
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_python_blocks_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None

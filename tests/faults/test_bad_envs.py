@@ -153,5 +153,5 @@ def test_render_and_close_that_raise_are_reported() -> None:
 def test_an_action_that_is_no_choice_never_reaches_the_env() -> None:
     with Multiprocessing(Gym, 2, 2, **FORK) as vecenv:
         vecenv.reset(seed=0)
-        with pytest.raises(UsageError, match=r"be in 0\.\.1 for Discrete\(2\), but got 2"):
+        with pytest.raises(UsageError, match=r"be in 0\.\.1 for Discrete\(2\), but slot 1 got 2"):
             vecenv.step([0, 2])

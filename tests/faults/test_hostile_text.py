@@ -148,7 +148,10 @@ def test_a_config_json_cannot_write_to_the_terminal(
         (lambda t, f: ({**t, f"optimizer/{HOSTILE}": torch.zeros(1)}, f), "fit the optimizer"),
         (lambda t, f: (t, {**f, "iteration": HOSTILE}), "`iteration` must be a whole number"),
         (lambda t, f: (t, {**f, "learning_rate": [HOSTILE] * 99}), "must be a finite number"),
-        (lambda t, f: (t, {**f, "train": {"optimizer": HOSTILE}}), "`optimizer` must be"),
+        (
+            lambda t, f: (t, {**f, "train": {**f["train"], "optimizer": HOSTILE}}),
+            "`optimizer` must",
+        ),
         (lambda t, f: (t, {**f, "state": {HOSTILE: HOSTILE}}), "does not fit this run"),
         (lambda t, f: (t, {**f, "episodes": [{"a": HOSTILE}]}), "does not fit this run"),
         (lambda t, f: (t, {**f, "episodes": HOSTILE}), "`episodes` must be"),

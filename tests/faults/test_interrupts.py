@@ -12,7 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from faulty import nothing_left, watchdog
+from faulty import nothing_left
+from waiting import watchdog
 
 import pufferlib
 from pufferlib.errors import UsageError

@@ -126,7 +126,7 @@ def test_a_finished_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     before = weights("cartpole")
     assert template.main(TINY) == 0
 
-    assert "after iteration 4" in capsys.readouterr().err
+    assert "has trained all 4 iterations" in capsys.readouterr().err
     assert steps() == [256, 512, 768, 1024]
     assert all(torch.equal(before[name], part) for name, part in weights("cartpole").items())
 

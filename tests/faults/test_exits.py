@@ -145,7 +145,9 @@ def test_a_death_in_the_reset_that_looks_for_masks_names_reset() -> None:
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             os._exit(3)
 
-    with pytest.raises(WorkerError, match=r"^worker 0 \(env 0\) exited with code 3 during `reset`"):
+    with pytest.raises(
+        WorkerError, match=r"^worker (\d) \(env \1\) exited with code 3 during `reset`"
+    ):
         Multiprocessing(lambda: Dies(), 2, 2, **FORK)
 
 

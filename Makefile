@@ -31,10 +31,12 @@ help:  ## list the verbs
 train: build  ## train breakout with the dashboard, about ten seconds
 	$(BIN)/puffer train breakout
 
-test: build/venv/.installed extras native  ## C tests under sanitizers, then the Python tests
+test: build/venv/.installed extras  ## C tests under ASan and UBSan, then the Python tests
+	SANITIZERS=asan csrc/tests/run.sh
 	$(PYTEST) -m "not slow" ../tests
 
-test-slow: build/venv/.installed extras  ## Python tests that take long: torchrun, sweeps, learning, other packages' envs
+test-slow: build/venv/.installed extras  ## C tests under TSan, Python tests that take long: torchrun, sweeps, learning, other packages' envs
+	SANITIZERS=tsan csrc/tests/run.sh
 	$(PYTEST) -m slow ../tests
 
 test-integrations: build extras  ## third-party envs, and clients of ours, with their packages

@@ -9,13 +9,14 @@
 # All C files and the envs of envs.def are compiled once per sanitizer, into build/native/. An env's
 # test includes the env's C file; that copy gets a symbol of its own, next to the one linked in.
 # JOBS (2): parallel compilers and tests; CC (gcc): the compiler; TEST_SECONDS (600): time limit of
-# one test.
+# one test; SANITIZERS (asan tsan): which to build for.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
 CC=${CC:-gcc}
 JOBS=${JOBS:-2}
 TEST_SECONDS=${TEST_SECONDS:-600}
+SANITIZERS=${SANITIZERS:-asan tsan}
 BUILD=build/native
 FLAGS="-std=gnu11 -Wall -Wextra -Werror -g1 -O1 -fno-omit-frame-pointer -ffp-contract=off -DPUF_NO_CLONES -Icsrc"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1}
@@ -138,7 +139,7 @@ for argument in "$@"; do
     done
 done
 
-for sanitizer in asan tsan; do
+for sanitizer in $SANITIZERS; do
     chosen=()
     for name in "${names[@]}"; do
         [ $sanitizer = asan ] || [[ $IN_TSAN == *" $name "* ]] && chosen+=("$name")

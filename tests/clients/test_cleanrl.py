@@ -44,6 +44,8 @@ class Agent(nn.Module):
         return self.critic(seen).squeeze(-1)
 
 
+# CleanRL's scripts give the space of all envs only
+@pytest.mark.filterwarnings("ignore:.*observation space and the batched single:UserWarning")
 @pytest.mark.slow
 def test_ppo_on_continuous_actions_learns_under_gymnasiums_wrappers() -> None:
     torch.manual_seed(1)

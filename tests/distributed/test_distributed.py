@@ -53,6 +53,7 @@ def test_two_processes_make_the_weights_of_one(results: dict[Any, Any], kind: st
         torch.testing.assert_close(other, own, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(distributed_run.KINDS))
 def test_their_log_is_that_of_one(results: dict[Any, Any], kind: str) -> None:
     one, two = results[1][kind]["log"], results[2][kind]["log"]
@@ -64,6 +65,7 @@ def test_their_log_is_that_of_one(results: dict[Any, Any], kind: str) -> None:
         assert two[name] == pytest.approx(one[name], rel=1e-4, abs=1e-5, nan_ok=True), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normalised", "memory", "self-play", "self-play memory"])
 def test_one_process_resumes_from_the_checkpoint_of_two(results: dict[Any, Any], kind: str) -> None:
     weights = []
@@ -102,6 +104,7 @@ def test_options_that_differ_are_named_in_all_processes(
         )
 
 
+@pytest.mark.slow
 def test_processes_with_other_slots_or_policies_are_refused(
     complaints: list[dict[str, str]],
 ) -> None:

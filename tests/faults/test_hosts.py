@@ -110,7 +110,7 @@ def test_a_cut_link_ends_all_ranks_and_names_those_behind_it(hosts: Hosts) -> No
     said = outputs(processes)
     for host in range(2):
         other = f"rank {1 - host} (pid {ranks[1 - host].pid} on host{1 - host}, "
-        line = f"no answer within 5 s (`timeout`) from {other}{ADDRESSES[1 - host]})"
+        line = f"no answer within 5 s (`--train.timeout`) from {other}{ADDRESSES[1 - host]})"
         assert said[host].count(line) == 1, said[host]
     (folder,) = hosts.own[0].iterdir()
     assert (folder / "latest.safetensors").stat().st_size

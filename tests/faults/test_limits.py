@@ -285,7 +285,7 @@ def test_millions_of_python_envs_are_reported_after_the_first_few(
     # one takes 11 kB: 30 million take 330 GB, and 9000 seconds of creating
     said = (
         r"30,000,000 envs must fit into memory, but need [\d,]+ MB and [\d,]+ MB are available\. "
-        r"Try a smaller `num_envs`\."
+        r"Try a smaller `(--vec.num-envs|num_envs)`\."
     )
     start = time.process_time()
     with pytest.raises(UsageError, match=f"^{said}$"):

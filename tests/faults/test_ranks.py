@@ -125,7 +125,7 @@ def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert process.returncode != 0
-    line = f"puffer: no answer within 5 s (`timeout`) from rank 1 (pid {second.pid} on "
+    line = f"puffer: no answer within 5 s (`--train.timeout`) from rank 1 (pid {second.pid} on "
     assert output.count(line) >= 1, output
 
 

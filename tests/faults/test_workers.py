@@ -226,7 +226,7 @@ def test_a_worker_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
-@pytest.mark.parametrize("end", ["kill", "close", "hang"])
+@pytest.mark.parametrize("end", ["kill", "close", pytest.param("hang", marks=pytest.mark.slow)])
 def test_what_an_env_has_started_ends_with_its_worker(end: str, simulator: str) -> None:
     fault, timeout = (sleep_forever, 4) if end == "hang" else (kill, 60)
     vecenv = Multiprocessing(lambda: Simulated(simulator, fault), 4, 2, timeout=timeout, **FORK)

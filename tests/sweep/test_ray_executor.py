@@ -61,7 +61,9 @@ def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(
 
     def kill_once(event: Event) -> None:
         if killed:
-            (Path(event.trial.folder) / GATE).touch()
+            folder = Path(event.trial.folder)
+            folder.mkdir(parents=True, exist_ok=True)  # the trial may not have begun
+            (folder / GATE).touch()
         elif event.kind == "progress":
             killed.append(event.trial.number)
             running = next(r for r in driver._running if r.trial.number == killed[0])

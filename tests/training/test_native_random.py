@@ -174,6 +174,7 @@ def _distance(some: list[Tensor], others: list[Tensor]) -> float:
     return max(float((a - b).abs().max() / a.abs().max()) for a, b in pairs)
 
 
+@pytest.mark.filterwarnings("ignore:`batch_size` is rounded:UserWarning")
 @settings(
     max_examples=EXAMPLES,
     deadline=None,

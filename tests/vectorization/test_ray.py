@@ -251,6 +251,8 @@ def test_what_goes_wrong_is_named(connected: None) -> None:
         vecenv.close()
 
 
+# a busy machine may not have seen yet that the CPU of the lost one is free
+@pytest.mark.filterwarnings("ignore:.*shares the CPUs of other workers:UserWarning")
 def test_a_lost_actor_is_replaced_and_its_envs_are_truncated(connected: None) -> None:
     with Ray(Fickle, 4, 2, restart=1) as vecenv:
         vecenv.reset(seed=0)
@@ -291,8 +293,9 @@ def test_a_lost_node_is_replaced_by_what_is_left_or_named_at_once(num_cpus: str)
         )
     else:
         assert said["error"] == ""
-        # after six steps: two of four have begun again, at the step at which they were missed
-        assert sorted(seen < 6 for seen in said["observations"]) == [False, False, True, True]
+        # two of four have begun again, at the step at which they were missed
+        begun_again = [seen < said["steps"] for seen in said["observations"]]
+        assert sorted(begun_again) == [False, False, True, True]
         assert sum("shares the CPUs of other workers" in line for line in said["warnings"]) == 2
 
 

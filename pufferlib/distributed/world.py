@@ -244,8 +244,9 @@ class Rendezvous:
                 self.store.set(f"{name}/read/{self.rank}", b"")
         if isinstance(result, PufferError):
             if self.rank == 0:  # the store may end with this process
-                for rank in range(1, self.size):
-                    self._get(f"{name}/read/{rank}")
+                with contextlib.suppress(PufferError):  # one has read it, and has left
+                    for rank in range(1, self.size):
+                        self._get(f"{name}/read/{rank}")
             raise result from (error and error.__cause__)
         return result  # type: ignore[return-value]
 

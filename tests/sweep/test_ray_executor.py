@@ -60,14 +60,15 @@ def test_trials_run_on_a_cluster_and_a_killed_one_is_replaced(
     killed: list[int] = []
 
     def kill_once(event: Event) -> None:
-        if killed:
-            folder = Path(event.trial.folder)
-            folder.mkdir(parents=True, exist_ok=True)  # the trial may not have begun
-            (folder / GATE).touch()
-        elif event.kind == "progress":
+        if event.kind != "progress":
+            return
+        if not killed:
             killed.append(event.trial.number)
             running = next(r for r in driver._running if r.trial.number == killed[0])
             running.process.kill()
+        for trial in driver.running:  # those that have begun; the others report progress later
+            if os.path.isdir(trial.folder):
+                (Path(trial.folder) / GATE).touch()
 
     driver.on_event = kill_once
     monkeypatch.setattr("pufferlib.sweep.driver._CHECK", 0.0)  # a held trial has no further line

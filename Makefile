@@ -13,6 +13,8 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SDIST := dist/pufferlib-$(VERSION).tar.gz
 # Tests run on the wheel, as users install it: from a folder where the sources are not on the path.
 PYTEST := cd build && venv/bin/python -m pytest --package ../dist -n 2 --dist loadgroup
+# Warnings of other projects about each other are theirs.
+CLIENTS := -m pytest -p no:cacheprovider -W default
 C_FILES := $(shell find csrc -name '*.[ch]' -o -name '*.cpp')
 CORE := $(filter-out csrc/tests/%,$(C_FILES)) csrc/envs.def CMakeLists.txt pyproject.toml
 # An editable install knows the modules it was made with: a folder changes when one is added.
@@ -42,8 +44,8 @@ test-slow: build/venv/.installed extras  ## C tests under TSan, Python tests tha
 test-integrations: build extras  ## third-party envs, and clients of ours, with their packages
 	$(BIN)/python scripts/test_integrations.py
 	.integrations/all/bin/python -m pytest -p no:cacheprovider tests/integrations
-	.integrations/clients/bin/python -m pytest -p no:cacheprovider --ignore tests/clients/test_rllib.py tests/clients
-	.integrations/rllib/bin/python -m pytest -p no:cacheprovider tests/clients/test_rllib.py
+	.integrations/clients/bin/python $(CLIENTS) --ignore tests/clients/test_rllib.py tests/clients
+	.integrations/rllib/bin/python $(CLIENTS) tests/clients/test_rllib.py
 
 test-stress: build extras  ## tests again and again: quiet, busy, on one core, in random order, ...
 	$(BIN)/python scripts/stress_tests.py $(STRESS)

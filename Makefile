@@ -25,7 +25,7 @@ PACKAGE := $(shell find pufferlib -type f -not -path '*/__pycache__/*') README.m
 # Repeats the errors of compiler and linker below what pip says around them.
 COMPILER_ERRORS := grep -E -A 3 ': error: |undefined (reference|symbol)'
 
-.PHONY: help train test test-slow test-integrations test-stress check format docs native bench wheel build extras clean
+.PHONY: help train test test-slow test-integrations test-stress check format docs native asan installed bench wheel build extras clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -33,8 +33,8 @@ help:  ## list the verbs
 train: build  ## train breakout with the dashboard, about ten seconds
 	$(BIN)/puffer train breakout
 
-test: build/venv/.installed extras  ## C tests under ASan and UBSan, then the Python tests
-	SANITIZERS=asan csrc/tests/run.sh
+test:  ## C tests under ASan and UBSan, then the Python tests
+	$(MAKE) --no-print-directory -j2 asan installed
 	$(PYTEST) -m "not slow" ../tests
 
 test-slow: build/venv/.installed extras  ## C tests under TSan, Python tests that take long: torchrun, sweeps, learning, other packages' envs
@@ -67,6 +67,12 @@ docs: build  ## write the generated tables, lists and pictures of README and doc
 
 native:  ## C tests under ASan, UBSan and TSan
 	csrc/tests/run.sh
+
+asan:
+	SANITIZERS=asan csrc/tests/run.sh
+
+installed:  # one after the other: both use the objects of the core
+	$(MAKE) --no-print-directory -j1 build/venv/.installed extras
 
 bench: build extras  ## the speed bars beside their yardsticks
 	$(BIN)/python benchmarks/bars.py

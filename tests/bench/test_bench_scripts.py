@@ -173,6 +173,7 @@ def test_a_loop_is_stopped_after_the_line_that_is_wanted(bars: ModuleType, tmp_p
     assert time.monotonic() - start < 1800  # it did not wait for the end of the program
 
 
+@pytest.mark.slow
 def test_the_fused_trainer_counts_by_its_total_or_else_by_its_progress(
     bars: ModuleType, tmp_path: Path
 ) -> None:

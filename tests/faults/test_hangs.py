@@ -50,7 +50,9 @@ def error_of(action: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("fault", [sleep_forever, loop_forever_holding_the_gil])
+@pytest.mark.parametrize(
+    "fault", [sleep_forever, pytest.param(loop_forever_holding_the_gil, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("call", ["__init__", "reset", "step", "close"])
 def test_a_hang_in_any_call_is_named(fault: Any, call: str) -> None:
     options: Any = {"timeout": TIMEOUT, **FORK}

@@ -109,7 +109,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, env: Any, call: str, when: str
 
 
 @pytest.mark.usefixtures("handler")
-@pytest.mark.parametrize("recurrent", [None, "lstm"])
+@pytest.mark.parametrize("recurrent", [None, pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("call", "when"), [("send", "before"), ("send", "after"), ("recv", "after")]
 )

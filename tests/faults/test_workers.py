@@ -300,6 +300,7 @@ def test_an_unread_stderr_holds_nothing_up() -> None:
             os.close(fd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_ten_kills_at_random_moments(seed: int) -> None:
     kill = kill_once(np.random.default_rng(seed), ["fork"])

@@ -112,7 +112,18 @@ def assert_same_metrics(one: VectorEnv, other: VectorEnv) -> None:
 # ---- The same numbers ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", pufferlib.list_envs("ocean"))
+def slow(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # one agent, several, action masks, both kinds of actions; the others are slow together
+        name if name in ("breakout", "snake", "connect4", "hybrid") else slow(name)
+        for name in pufferlib.list_envs("ocean")
+    ],
+)
 def test_serial_and_processes_play_the_same_game(name: str) -> None:
     settings = short_episodes(name, 20)
 

@@ -41,6 +41,7 @@ vecenv = Multiprocessing(make, 4, 2)
 vecenv.reset(seed=0)
 vecenv.step(NOTHING)
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+sys.stdin.readline()  # until the test has looked at them
 if {doing!r} == "raise":
     raise RuntimeError("a mistake in the user's code")
 if not hang:
@@ -64,6 +65,7 @@ class Run:
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SCRIPT.format(tests=str(RIGS), doing=doing)],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -78,6 +80,9 @@ class Run:
         assert len(self.helpers) == (11 if doing == "simulate" else 3)
         maps = [Path(f"/proc/{run.pid}/maps") for run in (self.process, *self.helpers)]
         assert "/dev/shm/" not in "".join(map(Path.read_text, maps))  # no name, nothing to leave
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
         for _ in range(0 if doing == "raise" else 2):  # both workers hang, or all goes on
             assert self.process.stdout.readline() == "in the middle\n"
 

@@ -167,7 +167,7 @@ class Run(Closing):
     def begin_log(self) -> Path | None:
         """Keep the log of a run that starts over, having no checkpoint, under another name.
 
-        Returns its new path, None if there is none to keep.
+        Returns its new path, or None if there is no log.
         """
         log = self.folder / LOG
         if self.candidates() or not log.is_file() or not log.stat().st_size:

@@ -77,7 +77,7 @@ class LocalProcess:
 
     def __init__(self, job: Job, program: Sequence[str] = PROGRAM) -> None:
         self._folder = Path(job.folder)
-        self._folder.mkdir(parents=True)  # a new one, which nobody has prepared
+        self._folder.mkdir(parents=True)  # fails if it exists: a stranger could have filled it
         ini = self._folder / INI
         ini.write_text(job.ini)
         threads = str(job.threads)

@@ -233,8 +233,8 @@ class PuffeRL(Closing):
     def _after_interrupt(self) -> Carry:
         """Drop the steps of an `evaluate` that did not finish; return what the next begins with.
 
-        Episodes go on in envs that have snapshots, where the policy's recurrent state begins anew.
-        Others may be in the middle of a step, so their episodes begin again.
+        Episodes go on in envs that have snapshots, with a recurrent state of zero. Others may
+        be in the middle of a step, so their episodes begin again.
         """
         self.rollout.forget()
         try:

@@ -651,7 +651,7 @@ class WrappedVectorEnv(VectorEnv):
 
 @contextlib.contextmanager
 def no_action_check(env: Any) -> Iterator[None]:
-    """Step `env` with actions that are drawn from its space: nobody has to check them."""
+    """Step `env` with actions that are drawn from its space, and need no check."""
     inside = env.unwrapped if isinstance(env, Wrapper) else env
     while getattr(inside, "_within", None) is not None:  # a user's class around a backend
         inside = inside._within
